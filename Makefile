@@ -76,7 +76,7 @@ COORD_SRC   := $(COORD_SRC:%=coordinator/%.c) $(DECIDER_SRC)
 
 DECIDING_AGENT_SRC := attempts agent_messages agent_ranks agent
 DECIDING_AGENT_SRC := $(DECIDING_AGENT_SRC:%=worker/agent/%.c)
-AGENT_SRC   := poll_loop rank_logs rankslock supervise observe storage finder home join_cluster worker_daemon worker_setup
+AGENT_SRC   := local_leader poll_loop rank_logs rankslock supervise observe storage finder home join_cluster worker_daemon worker_setup
 AGENT_SRC   := $(AGENT_SRC:%=worker/%.c) $(DECIDING_AGENT_SRC)
 
 # The lower first.
@@ -88,12 +88,12 @@ RANK_SRC    := main process probe warm
 RANK_SRC    += $(addprefix link/,rank_link answers rank_frames metrics_file)
 RANK_SRC    += $(addprefix exec/,exec segments lane marks model_state initial_values noise)
 RANK_SRC    += $(addprefix save/,saver snapshot)
-RANK_SRC    += $(addprefix train/,train trainer job_history inputs feed evaluate sampling choice algorithms pace)
+RANK_SRC    += $(addprefix train/,train trainer job_history inputs feed evaluate sampling choice algorithms asked pace)
 RANK_SRC    := $(RANK_SRC:%=worker/rank/%.c)
 
-CLI_SRC     := main flags completion cli_link cli_print message_json progress log_order request resolved_job data_files run_record run_left run_begin own_coordinator own_worker stored
+CLI_SRC     := main flags completion cli_link cli_print message_json progress log_order request resolved_job data_files run_record run_left run_begin own_coordinator own_worker stored held_text local_ranks generation
 # Each holds the verbs that its name says.
-CLI_SRC     += verb_act verb_doctor verb_files verb_jobs verb_logs verb_model verb_plan verb_run verb_submit verb_watch verb_why
+CLI_SRC     += verb_act verb_doctor verb_files verb_generate verb_jobs verb_logs verb_model verb_plan verb_run verb_submit verb_watch verb_why
 CLI_SRC     := $(CLI_SRC:%=coordinator/cli/%.c)
 
 CPU_SRC     := cpu_backend cpu_memory pool loops cpu_gemm cpu_chain cpu_reduce cpu_rows cpu_block cpu_update
@@ -439,7 +439,7 @@ $(BUILD)/tests/cuda/libweft_cuda.so: $(call emulated_obj,$(CUDA_SRC) $(CUDA_CU) 
 
 # ---- tests -------------------------------------------------------------------------------------
 # What tests share: the f64 interpreter, the plain reference ops, the rig that loads a backend.
-TEST_SRC := tests/support/interp.c tests/support/replay.c tests/support/rank_threads.c tests/support/fake_world.c tests/support/device_transport.c tests/support/random_graph.c tests/support/random_text.c tests/support/random_text_loss.c tests/support/named.c tests/support/test_leader.c
+TEST_SRC := tests/support/interp.c tests/support/replay.c tests/support/rank_threads.c tests/support/fake_world.c tests/support/device_transport.c tests/support/random_graph.c tests/support/random_text.c tests/support/random_text_loss.c tests/support/named.c worker/local_leader.c
 TEST_SRC += tests/ops/reference.c tests/ops/reference_heads.c tests/ops/reference_step.c tests/ops/reference_route.c tests/ops/rig.c
 $(BUILD)/libtest.a: $(call obj,$(TEST_SRC))
 	$(call say,AR,$@)
@@ -531,7 +531,7 @@ $(BUILD)/tests/weft-rank-double: $(call obj,worker/rank/main.c tests/unit/rank_d
 $(call obj,tests/unit/rank_double.c): | $(PROTO_C)
 
 # Leads ranks without a daemon: for tests of ranks by themselves, benchmarks and the bundle for GPUs.
-LEAD_PARTS := $(call obj,tests/support/lead_ranks.c tests/support/test_leader.c)
+LEAD_PARTS := $(call obj,tests/support/lead_ranks.c worker/local_leader.c)
 $(BUILD)/tests/lead-ranks: $(LEAD_PARTS) $(BUILD)/librank.a $(BUILD)/libcommon.a
 	$(call say,LD,$@)
 	@mkdir -p $(@D)

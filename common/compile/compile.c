@@ -52,7 +52,8 @@ static int64_t sample_batch(const struct compilation *p)
         struct spec spec = sharding_spec(p->out->sharding, &p->out->mesh, &v);
         axes |= dim_axes(&spec.dim[0]);
     }
-    int64_t shards = mesh_product(&p->out->mesh, axes), count = p->job->eval.sample.count;
+    int64_t shards = mesh_product(&p->out->mesh, axes);
+    int64_t count = p->options->only ? p->job->data.batch : p->job->eval.sample.count;
     return (count + shards - 1) / shards * shards;
 }
 
@@ -60,12 +61,12 @@ static const enum dtype dtype_of[] = {
     [JOB_F32] = DT_F32, [JOB_BF16] = DT_BF16, [JOB_TF32] = DT_F32};
 static const enum backend_kind backend_of[] = {[JOB_CPU] = BACKEND_CPU, [JOB_CUDA] = BACKEND_CUDA};
 
-// Stages hold the same layers in each program; that of samples ends at its logits.
+// Stages hold the same layers in each program; those of samples and scores end at their logits.
 static int check_layers(struct compilation *p, enum program_kind kind, const struct graph *g)
 {
     int64_t layers = p->job->pipeline.layers;
     if (p->out->nstages == 1 || g->nlayers == layers ||
-        (kind == PROGRAM_SAMPLE && g->nlayers < layers))
+        ((kind == PROGRAM_SAMPLE || kind == PROGRAM_SCORE) && g->nlayers < layers))
         return 0;
     return err_set(
         p->err, ERR_INVALID,
@@ -187,7 +188,7 @@ static int cut_graph(struct compilation *p, enum program_kind kind, struct graph
     if (p->job->train.fuse) {
         if (cut->backend == BACKEND_CUDA && p->job->train.pack_heads)
             pack_heads(cut);
-        copies_make(cut, kind == PROGRAM_TRAIN ? NULL : c->program[PROGRAM_TRAIN][0].graph);
+        copies_make(cut, kind == c->holder ? NULL : c->program[c->holder][0].graph);
         fuse_nodes(cut);
     }
     if (!p->options->as_read)
@@ -206,7 +207,7 @@ static int compile_program(struct compilation *p, enum program_kind kind)
     if (rc)
         return rc;
     c->global[kind] = g;
-    if (kind == PROGRAM_TRAIN)
+    if (kind == c->holder)
         sharding_check(c->sharding, &c->mesh, g);
     rc = cut_graph(p, kind, cut);
     if (rc)
@@ -218,8 +219,8 @@ static void hash_programs(struct compiled *c)
 {
     struct plan_hash d;
     plan_hash_init(&d);
-    for (int i = 0; i < c->nprograms; i++)
-        for (int k = 0; k < c->nstages; k++)
+    for (int i = 0; i < PROGRAM_KINDS; i++)
+        for (int k = 0; k < c->nstages && c->program[i]; k++)
             plan_hash_add(&d, compiled_program(c, (enum program_kind)i, k));
     plan_hash_end(&d, c->hash);
 }
@@ -231,13 +232,15 @@ static int plan_stage(struct compilation *p, int stage)
     struct memory *m = &c->by_stage[stage];
     struct program *all[PROGRAM_KINDS], *before[PROGRAM_KINDS];
     const struct placed_stage like = {before, &c->by_stage[stage ? stage - 1 : 0]};
-    for (int k = 0; k < c->nprograms; k++) {
-        all[k] = &c->program[k][stage];
-        before[k] = &c->program[k][stage ? stage - 1 : 0];
-    }
+    int n = 0;
+    for (int k = 0; k < PROGRAM_KINDS; k++)
+        if (c->program[k]) {
+            all[n] = &c->program[k][stage];
+            before[n++] = &c->program[k][stage ? stage - 1 : 0];
+        }
     // Refuses buffers so large that sums of their bytes would overflow.
     double bytes = 0;
-    for (int k = 0; k < p->out->nprograms; k++)
+    for (int k = 0; k < n; k++)
         for (int b = 0; b < all[k]->nbuffers; b++)
             bytes += (double)all[k]->buffers[b].bytes;
     if (bytes > MOST_BYTES)
@@ -245,9 +248,9 @@ static int plan_stage(struct compilation *p, int stage)
                        "the tensors of a step take %.3g bytes on a device, over 1 EiB: try a "
                        "smaller data.batch or model, or more devices that share it",
                        bytes);
-    int rc = group_check(all, c->nprograms, p->err);
-    rc = rc ? rc : plan_memory(all, c->nprograms, stage ? &like : NULL, p->arena, m, p->err);
-    for (int k = 0; k < c->nprograms && !rc; k++) {
+    int rc = group_check(all, n, p->err);
+    rc = rc ? rc : plan_memory(all, n, stage ? &like : NULL, p->arena, m, p->err);
+    for (int k = 0; k < n && !rc; k++) {
         rc = verify_program(all[k], m, p->err);
         if (rc && p->dump)
             dump_program(all[k], p->dump);
@@ -255,6 +258,11 @@ static int plan_stage(struct compilation *p, int stage)
     if (m->arena > c->memory.arena)
         c->memory = *m;
     return rc;
+}
+
+bool compiled_has(const struct compiled *c, enum program_kind k)
+{
+    return c->program[k] != NULL;
 }
 
 int compiled_stage(const struct compiled *c, int rank)
@@ -297,12 +305,13 @@ int compile_job(const struct job *job, build_fn build, const struct compile_opti
     out->dims = arena_new(a, struct dims);
     dims_init(out->dims, a);
     sharding_resolve(out->sharding, job, &out->mesh, out->dims, a);
-    out->nprograms = job->data.eval.images || job->data.eval.tokens ? 2 : 1;
-    if (out->nprograms == 2 && job->eval.sample.prompt)
-        out->nprograms = 3;
-    int rc = 0;
-    for (int i = 0; i < out->nprograms && !rc; i++)
-        rc = compile_program(&p, (enum program_kind)i);
+    out->holder = o->only;
+    bool evaluates = job->data.eval.images || job->data.eval.tokens;
+    int rc = compile_program(&p, out->holder);
+    if (!rc && !o->only && evaluates)
+        rc = compile_program(&p, PROGRAM_EVAL);
+    if (!rc && !o->only && evaluates && job->eval.sample.prompt)
+        rc = compile_program(&p, PROGRAM_SAMPLE);
     for (int s = 0; s < out->nstages && !rc; s++)
         rc = plan_stage(&p, s);
     if (rc)

@@ -12,7 +12,8 @@
 
 // Emits the forward part of one microbatch: `batch` samples of it, `step_batch` of the whole step.
 // Leaves g->loss and, for an evaluation, g->parts. For samples: the sum "logits" [batch, vocab] of
-// each position's last token. Returns g->failed.
+// each position's last token. For scores: the sum "scores" [batch, seq] of −ln of how likely each
+// target was, and the part "right": 1 where it was the most likely. Returns g->failed.
 typedef int (*build_fn)(struct graph *g, const struct job *job, enum program_kind kind,
                         int64_t batch, int64_t step_batch);
 
@@ -25,7 +26,8 @@ struct compiled {
     int64_t *layers;   // of chunk c of stage s at c · nstages + s
     struct schedule *schedule[PROGRAM_KINDS]; // one a stage, with its times
     struct schedule_cost schedule_cost;       // of the train program
-    int nprograms; // train, eval when the job evaluates, sample when it samples then
+    // The program by which parameters lie on the devices: train, or the one that was asked for alone.
+    enum program_kind holder;
     struct program *program[PROGRAM_KINDS];    // one a stage; compiled_program()
     const struct graph *global[PROGRAM_KINDS]; // before partitioning; null: that failed
     struct sharding *sharding;                 // the specs, and what is wrong with them
@@ -35,6 +37,9 @@ struct compiled {
     char hash[33];           // of all programs (plan_hash.h): the plan hash all ranks agree on
 };
 
+// Whether there is a program of the kind: train, eval when the job evaluates, sample when it samples
+// then; or the one that was asked for alone.
+bool compiled_has(const struct compiled *c, enum program_kind k);
 // A rank runs the programs of its stage, which is its coordinate on the pipeline's axis.
 int compiled_stage(const struct compiled *c, int rank);
 const struct program *compiled_program(const struct compiled *c, enum program_kind k, int stage);
@@ -48,6 +53,8 @@ struct compile_options {
     bool as_read;  // collectives stay where their results are read: no overlap (order.h)
     bool unhashed; // for callers that ask for memory alone: `hash` stays empty
     bool hasty;    // explain_job() looks for no warning whose fix takes trials
+    // SAMPLE or SCORE: that program alone, of so many rows as data.batch says. TRAIN: the job's.
+    enum program_kind only;
 };
 
 // Everything lies in `a`. ERR_INVALID: the job asks for something that cannot be; what is wrong with

@@ -89,17 +89,18 @@ int explain_job(const struct job *job, build_fn build, const struct compile_opti
     int rc = compile_job(job, build, o, a, out, dump, e);
     findings_init(found, job, a);
     const struct sharding *s = out->sharding;
-    const struct graph *g = out->global[PROGRAM_TRAIN];
+    const struct graph *g = out->global[out->holder];
     sharding_findings(out, job, 0, s->of_names, found);
     if (g) {
-        find_empty_groups(g, &job->optimizer, found);
+        if (!o->only)
+            find_empty_groups(g, &job->optimizer, found);
         sharding_findings(out, job, s->of_names, s->facts.n, found);
         heads_check(s, job, &out->mesh, g, found);
         routing_check(s, job, &out->mesh, g, found);
         find_order(out, g, found);
     }
     find_many_devices(job, found);
-    if (out->whole) {
+    if (out->whole && !o->only) { // what follows is about a training
         usage_check(out, job, a, found);
         if (!o->hasty)
             repeated_check(out, job, found);

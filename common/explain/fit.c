@@ -181,9 +181,9 @@ static uint64_t compile_with(struct fitting *f, const struct settings *s)
                        strlen(f->resolved), s->text, s->n, job, &errors);
     if (!rc)
         rc = explain_job(job, f->build, &options, &scratch, &c, &found, NULL, &e);
-    for (int k = 0; k < c.nprograms; k++) {
+    for (int k = 0; k < PROGRAM_KINDS; k++) {
         f->work -= c.global[k] ? c.global[k]->nnodes : 0;
-        for (int i = 0; c.whole && i < c.nstages; i++)
+        for (int i = 0; c.whole && c.program[k] && i < c.nstages; i++)
             f->work -= c.program[k][i].ninstrs;
     }
     uint64_t need = rc ? 0 : count_need(&c, f->device);

@@ -522,7 +522,7 @@ void sharding_findings(const struct compiled *c, const struct job *job, int firs
         [FACT_INDIVISIBLE] = report_indivisible,    [FACT_CHUNKS] = report_chunks,
         [FACT_NOT_FINER] = report_not_finer,        [FACT_WEIGHT_ON_BATCH_AXIS] = report_weight,
         [FACT_BATCH_DROPPED] = report_batch_dropped};
-    struct reporter t = {{out->arena, job, c->sharding, &c->mesh}, c->global[PROGRAM_TRAIN], out};
+    struct reporter t = {{out->arena, job, c->sharding, &c->mesh}, c->global[c->holder], out};
     for (int i = first; i < end; i++)
         report[c->sharding->facts.items[i].code](&t, &c->sharding->facts.items[i]);
 }

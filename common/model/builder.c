@@ -8,6 +8,8 @@
 #include "common/compile/graph/build.h"
 #include "common/model/algebra.h"
 #include "common/model/expression.h"
+#include "common/model/loss.h"
+#include "common/model/model_inputs.h"
 #include "common/model/term.h"
 
 static void run_block(struct builder *b, const struct stmt *s);
@@ -60,7 +62,7 @@ static void note_left_out(struct builder *b, const struct stmt *s, int64_t layer
 static void run_report(struct builder *b, const struct stmt *s)
 {
     int64_t layers = b->layers;
-    if (b->run.kind == PROGRAM_SAMPLE)
+    if (ends_at_logits(b))
         return;
     if (s->n && s->n != s->nnames)
         build_fail(b, "%d values for %d names", s->n, s->nnames);
@@ -93,6 +95,40 @@ static void draw_from(struct builder *b, struct term t)
     int part = sum(g, scale(g, logits, 1), 2, v.dims, 1, DT_NONE);
     g->loss = graph_sum(g, "logits", -1, part);
     graph_contribute(g, g->loss, part);
+    b->done = true;
+}
+
+// What is known of each of the data's ids, whole on every device: how unlikely it was, and whether it
+// was the most likely.
+static void score_by(struct builder *b, struct term t)
+{
+    struct graph *g = b->g;
+    struct term given;
+    int logits = as_real(b, t);
+    if (b->failed)
+        return;
+    const struct value v = g->values[logits];
+    bool tokens = v.shape.n == 3 && v.dims[0] == DIM_BATCH && v.dims[1] == DIM_SEQ;
+    if (!tokens && !(v.shape.n == 2 && v.dims[0] == DIM_BATCH)) {
+        build_fail(b, "logits have %s: try [batch, seq, vocab], or [batch, classes]",
+                   dims_of(b, logits));
+        return;
+    }
+    (void)input_find(b, tokens ? "targets" : "labels", &given);
+    int ids = as_value(b, given), n = v.shape.n - 1;
+    if (b->failed)
+        return;
+    graph_at(g, b->point ? b->point : POINT_LOGITS);
+    int rows = loss_cross_entropy(g, logits, ids, v.limit[n]);
+    int best = loss_rows(g, OP_ROW_ARGMAX, 1, &logits, DT_I32, v.limit[n]);
+    int right = apply_over(g, OP_EQUAL, best, ids, n, v.dims, DT_NONE);
+    graph_at(g, POINT_NONE);
+    rows = sum(g, rows, n, v.dims, 1, DT_F32);
+    right = sum(g, right, n, v.dims, 1, DT_F32);
+    g->loss = graph_sum(g, "scores", -1, rows);
+    graph_contribute(g, g->loss, rows);
+    graph_report(g, "right", right);
+    build_check(b);
     b->done = true;
 }
 
@@ -162,7 +198,7 @@ static void run_bind(struct builder *b, const struct stmt *s)
     bool logits = strcmp(s->name[0], "logits") == 0 && b->calls == 0;
     int64_t layers = b->layers;
     struct term t[MODEL_MAX_LIST];
-    if (loss && b->run.kind == PROGRAM_SAMPLE)
+    if (loss && ends_at_logits(b))
         return;
     if (s->n > MODEL_MAX_LIST || s->nnames > MODEL_MAX_LIST) {
         build_fail(b, "more than %d values in a line", MODEL_MAX_LIST);
@@ -179,6 +215,8 @@ static void run_bind(struct builder *b, const struct stmt *s)
     b->at = s->value[0];
     if (b->drawing && !b->failed)
         draw_from(b, t[0]);
+    else if (logits && b->run.kind == PROGRAM_SCORE && !b->failed)
+        score_by(b, t[0]);
     else if (s->n == 1 && s->nnames > 1 && !b->failed)
         unpack_stack(b, s, t[0]);
     else
@@ -386,8 +424,10 @@ static void check_whole(struct builder *b)
     b->at = NULL;
     if (b->failed)
         return;
-    if (b->run.kind == PROGRAM_SAMPLE && !b->done)
-        build_fail(b, "no line binds `logits`, so there is nothing to draw text from");
+    if (ends_at_logits(b) && !b->done)
+        build_fail(b, b->run.kind == PROGRAM_SAMPLE
+                          ? "no line binds `logits`, so there is nothing to draw text from"
+                          : "no line binds `logits`, so there is nothing to score by");
     else if (b->g->loss < 0)
         build_fail(b, "the program has no loss: try loss = cross_entropy(logits, targets)");
     else if (b->run.kind == PROGRAM_TRAIN)

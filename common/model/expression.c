@@ -58,7 +58,7 @@ static bool find_given(const struct builder *b, const char *name, struct term *o
         double value;
     } given[] = {{"samples", (double)b->run.step_batch},
                  {"training", b->run.kind == PROGRAM_TRAIN},
-                 {"evaluating", b->run.kind == PROGRAM_EVAL},
+                 {"evaluating", b->run.kind == PROGRAM_EVAL || b->run.kind == PROGRAM_SCORE},
                  {"sampling", b->run.kind == PROGRAM_SAMPLE}};
     for (size_t i = 0; i < sizeof given / sizeof *given; i++)
         if (strcmp(given[i].name, name) == 0) {

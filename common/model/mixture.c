@@ -88,7 +88,7 @@ static int report_loads(struct builder *b, const struct experts_dealing *how, in
 {
     struct graph *g = b->g;
     const enum dim router = DIM_ROUTER;
-    if (b->run.kind == PROGRAM_SAMPLE || g->failed)
+    if (ends_at_logits(b) || g->failed)
         return 0;
     double choices = (double)g->values[ids].shape.dim[2], seq = (double)g->values[ids].shape.dim[1];
     double tokens = (double)b->run.step_batch * seq;

@@ -22,6 +22,11 @@ struct term build_fail(struct builder *b, const char *fmt, ...)
     return (struct term){0};
 }
 
+bool ends_at_logits(const struct builder *b)
+{
+    return b->run.kind == PROGRAM_SAMPLE || b->run.kind == PROGRAM_SCORE;
+}
+
 // Puts the line where it was found before what the graph says, the first time.
 static void note_line(struct builder *b, bool *noted, const char **what)
 {
@@ -34,13 +39,13 @@ static void note_line(struct builder *b, bool *noted, const char **what)
 
 static void check_samples(struct builder *b)
 {
-    bool sample = b->run.kind == PROGRAM_SAMPLE;
-    if (b->failed || b->g->failed || !b->g->mixed || (!sample && microbatch_share(b) == 1))
+    bool alone = ends_at_logits(b);
+    if (b->failed || b->g->failed || !b->g->mixed || (!alone && microbatch_share(b) == 1))
         return;
     build_fail(b,
-               sample ? "%s: a text would depend on those that are drawn with it"
-                      : "%s, and a step has several: leave sums over the batch to a loss or a "
-                        "report as they are, or set train.microbatches: 1",
+               alone ? "%s: a text would depend on those that are drawn or scored with it"
+                     : "%s, and a step has several: leave sums over the batch to a loss or a "
+                       "report as they are, or set train.microbatches: 1",
                b->g->mixed);
 }
 

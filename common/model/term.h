@@ -135,3 +135,5 @@ int as_real(struct builder *b, struct term t);  // the same; ids are refused
 double microbatch_share(const struct builder *b);
 // Whether a value has a dimension of the data's samples.
 bool has_samples(const struct builder *b, int x);
+// A program of samples or scores: it has no losses and no reports.
+bool ends_at_logits(const struct builder *b);

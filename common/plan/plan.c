@@ -87,11 +87,12 @@ int plan_explain(const struct job *job, const struct compile_options *o, struct 
     return rc ? rc : check_heads(out, e);
 }
 
-int plan_compile(const struct job *job, struct arena *a, struct compiled *out, struct buf *dump,
-                 struct err *e)
+int plan_compile(const struct job *job, enum program_kind only, struct arena *a,
+                 struct compiled *out, struct buf *dump, struct err *e)
 {
     struct findings found;
-    return plan_explain(job, &(struct compile_options){.hasty = true}, a, out, &found, dump, e);
+    return plan_explain(job, &(struct compile_options){.hasty = true, .only = only}, a, out, &found,
+                        dump, e);
 }
 
 void plan_fit(const struct job *job, const struct device_model *d, const struct compiled *c,

@@ -9,8 +9,9 @@
 int plan_explain(const struct job *job, const struct compile_options *o, struct arena *a,
                  struct compiled *out, struct findings *found, struct buf *dump, struct err *e);
 // Compiles as plan_explain() does, for callers that want no findings: `e` has the first error.
-int plan_compile(const struct job *job, struct arena *a, struct compiled *out, struct buf *dump,
-                 struct err *e);
+// `only`: compile_options.
+int plan_compile(const struct job *job, enum program_kind only, struct arena *a,
+                 struct compiled *out, struct buf *dump, struct err *e);
 
 // Adds what there is to say about a device that the plan does not fit: fit.h.
 void plan_fit(const struct job *job, const struct device_model *d, const struct compiled *c,

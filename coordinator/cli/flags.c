@@ -13,7 +13,7 @@
 #include "common/base/suggest.h"
 #include "coordinator/cli/verbs.h"
 
-enum flag_type { IS_SWITCH, IS_TEXT, IS_NUMBER, IS_STEP, IS_LIST };
+enum flag_type { IS_SWITCH, IS_TEXT, IS_NUMBER, IS_STEP, IS_REAL, IS_LIST, IS_STOPS };
 
 static const struct flag_row {
     const char *name, *brief, *value, *doc;
@@ -72,6 +72,46 @@ static const struct flag_row {
                         "continue from the checkpoint of step N; later ones are set aside (renamed "
                         "to aside-step-…) and never used again",
                         IS_STEP, offsetof(struct args, from_step)},
+    [FLAG_MESH] = {"--mesh", NULL, "MESH", "devices to run on, as dp=2,tp=2; default: one", IS_TEXT,
+                   offsetof(struct args, mesh)},
+    [FLAG_BATCH] = {"--batch", NULL, "N", "so many rows at once; default: 8", IS_NUMBER,
+                    offsetof(struct args, batch)},
+    [FLAG_PROMPT] = {"--prompt", "-p", "TEXT", "the text to continue", IS_TEXT,
+                     offsetof(struct args, prompt)},
+    [FLAG_PROMPTS] = {"--prompts", NULL, "FILE",
+                      "a text a line to continue, in JSON's quotes if it begins with one; -: of "
+                      "standard input",
+                      IS_TEXT, offsetof(struct args, prompts)},
+    [FLAG_TOKENS] = {"--tokens", NULL, "N",
+                     "to add at most; default: 100, or as many as the context holds", IS_STEP,
+                     offsetof(struct args, tokens)},
+    [FLAG_SAMPLES] = {"--samples", NULL, "N", "continuations of each text; default: 1", IS_NUMBER,
+                      offsetof(struct args, samples)},
+    [FLAG_TEMPERATURE] = {"--temperature", NULL, "T",
+                          "draw by the softmax of logits / T; default: 0, the most likely token",
+                          IS_REAL, offsetof(struct args, temperature)},
+    [FLAG_TOP_K] = {"--top-k", NULL, "K", "draw among the K most likely; default: 0, all",
+                    IS_NUMBER, offsetof(struct args, top_k)},
+    [FLAG_TOP_P] = {"--top-p", NULL, "P",
+                    "draw among the fewest that have the share P together; default: 1", IS_REAL,
+                    offsetof(struct args, top_p)},
+    [FLAG_MIN_P] = {"--min-p", NULL, "P",
+                    "draw among those that have the share P of the most likely one's; default: 0",
+                    IS_REAL, offsetof(struct args, min_p)},
+    [FLAG_PENALTY] = {"--penalty", NULL, "P",
+                      "repetition penalty: logits of what the text holds, / P or · P; default: 1",
+                      IS_REAL, offsetof(struct args, penalty)},
+    [FLAG_SEED] = {"--seed", NULL, "N", "of the draws; default: 0", IS_NUMBER,
+                   offsetof(struct args, seed)},
+    [FLAG_STOP] = {"--stop", NULL, "TEXT", "end before this text; repeatable", IS_STOPS,
+                   offsetof(struct args, stop)},
+    [FLAG_STOP_IDS] = {"--stop-ids", NULL, "IDS", "end before one of these tokens, as 0,2", IS_TEXT,
+                       offsetof(struct args, stop_ids)},
+    [FLAG_CONTEXT] = {"--context", NULL, "N",
+                      "tokens that the model sees at most; default: its model.seq", IS_NUMBER,
+                      offsetof(struct args, context)},
+    [FLAG_SLIDE] = {"--slide", NULL, NULL, "a full context continues with its last three quarters",
+                    IS_SWITCH, offsetof(struct args, slide)},
 };
 
 const char *flag_name(enum flag f)
@@ -132,6 +172,17 @@ static int take_value(struct args *a, const struct verb *v, const struct flag_ro
         if (a->nset == ARGS_MAX_SET)
             return usage(v, "too many -s");
         a->set[a->nset++] = value;
+    } else if (r->type == IS_STOPS) {
+        if (a->nstop == ARGS_MAX_STOP || !*value)
+            return usage(v, *value ? "too many --stop" : "--stop takes a text that is not empty");
+        a->stop[a->nstop++] = value;
+    } else if (r->type == IS_REAL) {
+        double x = strtod(value, &end);
+        if (end == value || *end || !(x >= 0 && x <= 1e6)) {
+            snprintf(what, sizeof what, "%s takes a number from 0, not '%.60s'", r->name, value);
+            return usage(v, what);
+        }
+        memcpy(field, &x, sizeof x);
     } else {
         const int64_t least = r->type == IS_STEP, most = r->type == IS_STEP ? INT64_MAX : INT_MAX;
         errno = 0;

@@ -31,11 +31,27 @@ enum flag {
     FLAG_DEVICE_FILE,
     FLAG_CONTINUE,
     FLAG_FROM_STEP,
+    FLAG_MESH,
+    FLAG_BATCH,
+    FLAG_PROMPT,
+    FLAG_PROMPTS,
+    FLAG_TOKENS,
+    FLAG_SAMPLES,
+    FLAG_TEMPERATURE,
+    FLAG_TOP_K,
+    FLAG_TOP_P,
+    FLAG_MIN_P,
+    FLAG_PENALTY,
+    FLAG_SEED,
+    FLAG_STOP,
+    FLAG_STOP_IDS,
+    FLAG_CONTEXT,
+    FLAG_SLIDE,
     FLAGS
 };
-#define FLAG_BIT(f) (1u << (f))
+#define FLAG_BIT(f) (UINT64_C(1) << (f))
 
-enum { ARGS_MAX_SET = 256, ARGS_MAX = 1024 };
+enum { ARGS_MAX_SET = 256, ARGS_MAX = 1024, ARGS_MAX_STOP = 64 };
 
 struct args { // texts are borrowed from argv
     const char *coordinator, *tls, *device, *request, *why, *dir;
@@ -47,6 +63,15 @@ struct args { // texts are borrowed from argv
     int epoch;         // of one attempt; 0 for all
     const char *set[ARGS_MAX_SET];
     int nset;
+    const char *mesh;
+    int batch; // 0: the verb's own
+    const char *prompt, *prompts;
+    int64_t tokens;                    // 0: not given
+    int samples, context, top_k, seed; // 0: not given
+    double temperature, top_p, min_p, penalty;
+    bool slide;
+    const char *stop[ARGS_MAX_STOP], *stop_ids; // texts; "1,2"
+    int nstop;
     const char *pos[ARGS_MAX]; // the arguments that are no flags
     int npos;
 };

@@ -89,6 +89,21 @@ static const struct verb verbs[] = {
     {"data", "inspect FILE… | prepare --tokenizer bytes TEXT TOKENS",
      "format, shape and values of data files; or tokens made of text",
      F(JSON) | F(TOKENIZER) | F(IDS), 1, ARGS_MAX, verb_data, NULL, 0},
+    {"generate", "CKPT", "continue texts with a checkpoint's model, here",
+     F(PROMPT) | F(PROMPTS) | F(TOKENS) | F(SAMPLES) | F(TEMPERATURE) | F(TOP_K) | F(TOP_P) |
+         F(MIN_P) | F(PENALTY) | F(SEED) | F(STOP) | F(STOP_IDS) | F(CONTEXT) | F(SLIDE) |
+         F(TOKENIZER) | F(MESH) | F(BATCH) | F(SET) | F(JSON),
+     1, 1, verb_generate,
+     "CKPT is the folder of a checkpoint, or a job's folder of them: then the newest. Without a "
+     "prompt\n"
+     "standard input is one; on a terminal each line that is entered continues the text, and an "
+     "empty line\n"
+     "or Ctrl-D ends. Text is that of the checkpoint's tokenizer, or else token ids. A text is the "
+     "same\n"
+     "whatever is generated beside it and on any mesh: its draws hang on the seed, its place among "
+     "the\n"
+     "texts and the token's place in it.",
+     0},
     {"doctor", "", "is this host fit to work: libraries, devices, limits, storage, coordinator",
      REMOTE | F(DIR), 0, 0, verb_doctor, NULL, 0},
     {"completion", "bash", "the shell's completion: eval \"$(weft completion bash)\"", 0, 1, 1,

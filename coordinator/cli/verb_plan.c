@@ -136,7 +136,7 @@ static int plan_job(const struct args *f, struct arena *a, struct buf *out, stru
     struct job job;
     struct compiled compiled;
     struct findings found;
-    struct report report;
+    struct report report = {0};
     struct finding wrong = {0};
     struct device_model device;
     struct err e = {0};

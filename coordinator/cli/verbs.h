@@ -18,7 +18,7 @@ struct verb {
     const char *name;
     const char *args; // what follows the flags, for the usage line
     const char *doc;
-    unsigned flags;  // the FLAG_BIT(…) of those that it takes
+    uint64_t flags;  // the FLAG_BIT(…) of those that it takes
     int least, most; // how many arguments
     int (*run)(const struct verb *v, const struct args *a);
     const char *more; // for `weft help VERB`; may be null
@@ -40,6 +40,7 @@ int verb_watch(const struct verb *v, const struct args *a);
 int verb_logs(const struct verb *v, const struct args *a);
 int verb_why(const struct verb *v, const struct args *a);
 int verb_act(const struct verb *v, const struct args *a);
+int verb_generate(const struct verb *v, const struct args *a);
 int verb_doctor(const struct verb *v, const struct args *a);
 // completion.c; `verbs` is the table in main.c, whose verbs and flags the shell completes.
 int print_completion(const struct verb *v, const struct args *a, const struct verb *verbs, int n);

@@ -9,8 +9,8 @@ import shutil
 import subprocess
 
 import cluster
+import decoder
 import meshes
-import numpy
 import pytest
 import runs
 
@@ -59,55 +59,13 @@ def samples(run):
     return [(r["step"], r["samples"]) for r in run.metrics() if "samples" in r]
 
 
-# ---- the same model in numpy, from its definition ------------------------------------------------
-
-
-def layer_norm(x, p, name):
-    x = x - x.mean(-1, keepdims=True)
-    return x / numpy.sqrt((x * x).mean(-1, keepdims=True) + 1e-5) * p[f"{name}/weight"] + p[f"{name}/bias"]
-
-
-def attention(x, p, at):
-    q, k, v = numpy.einsum("se,nehd->nshd", x, p[f"{at}/attn/qkv/weight"]) + p[f"{at}/attn/qkv/bias"][:, None]
-    scores = numpy.einsum("shd,thd->hst", q, k) / math.sqrt(q.shape[-1])
-    scores = numpy.where(numpy.tri(len(x), dtype=bool), scores, -numpy.inf)
-    scores = numpy.exp(scores - scores.max(-1, keepdims=True))
-    y = numpy.einsum("hst,thd->shd", scores / scores.sum(-1, keepdims=True), v)
-    return numpy.einsum("shd,hde->se", y, p[f"{at}/attn/out/weight"]) + p[f"{at}/attn/out/bias"]
-
-
-def mlp(x, p, at):
-    h = x @ p[f"{at}/mlp/in/weight"] + p[f"{at}/mlp/in/bias"]
-    h = h / 2 * (1 + numpy.tanh(math.sqrt(2 / math.pi) * (h + 0.044715 * h**3)))
-    return h @ p[f"{at}/mlp/out/weight"] + p[f"{at}/mlp/out/bias"]
-
-
-def next_logits(p, ids):
-    x = p["embed/tokens"][ids] + p["embed/positions"][: len(ids)]
-    for n in range(LAYERS):
-        at = f"layers/{n}"
-        x = x + attention(layer_norm(x, p, f"{at}/norm1"), p, at)
-        x = x + mlp(layer_norm(x, p, f"{at}/norm2"), p, at)
-    return (layer_norm(x, p, "norm") @ p["embed/tokens"].T)[-1][:128]
-
-
-def greedy(p, prompt, tokens):
-    """The text, and the smallest lead of a chosen token over the next."""
-    ids, lead = list(prompt), math.inf
-    for _ in range(tokens):
-        logits = next_logits(p, ids[-SEQ:])
-        ids.append(int(logits.argmax()))
-        second, first = numpy.sort(logits)[-2:]
-        lead = min(lead, first - second)
-    return bytes(ids[len(prompt) :]).decode("ascii"), lead
-
-
 # ---- what a user sees ----------------------------------------------------------------------------
 
 
 def test_a_greedy_text_is_what_the_checkpoints_weights_say(place, periodic):
     run = runs.train(place, job(periodic, {"dp": 2}, {"prompt": "the lic", "tokens": 48}, train={"steps": 40}))
-    text, lead = greedy(run.checkpoints()[-1].numbers(), b"the lic", 48)  # beyond the window of 32
+    text, lead = decoder.greedy(run.checkpoints()[-1].numbers(), b"the lic", 48, SEQ, 128)  # beyond the window of 32
+    text = text.decode("ascii")
     assert lead > 1e-3  # else rounding would choose
     assert samples(run) == [(40, [text])]
     assert len(set(text)) > 3

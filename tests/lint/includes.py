@@ -48,8 +48,9 @@ ARROWS = {
 }
 # storage.c looks for a job's data, which a pattern may name.
 # launch.h is where a kernel's source meets the emulator in the GPU's place.
-# `weft run` is one process: what in the client has a coordinator, a worker or their files in it.
+# `weft run` is one process: what in the client has a coordinator, a worker or their files in it; and what leads ranks itself.
 EXCEPTIONS = {
+    "coordinator/cli/local_ranks.h": ["worker"],
     "coordinator/cli/main.c": ["coordinator"],
     "coordinator/cli/own_coordinator.h": ["coordinator"],
     "coordinator/cli/own_worker.c": ["worker"],

@@ -226,8 +226,8 @@ static void setting_check(const struct model *m, struct setting s, const char *c
     s.more = more;
     if (compile_setting(&f, m, &s))
         fail_msg("%s on {%s}: %s", m->name, s.mesh, f.e.text);
-    for (int k = 0; k < f.c.nprograms; k++)
-        for (int stage = 0; stage < f.c.nstages; stage++)
+    for (int k = 0; k < PROGRAM_KINDS; k++)
+        for (int stage = 0; stage < f.c.nstages && compiled_has(&f.c, k); stage++)
             program_check(compiled_program(&f.c, (enum program_kind)k, stage));
     fixture_clear(&f);
 }

@@ -2,7 +2,7 @@
 // lead-ranks DIR JOB: trains a job with ranks of this machine and no daemon, for tests of ranks by
 // themselves, for benchmarks, and where there is no gRPC. It is what a coordinator and an agent are to
 // an attempt: it fences an epoch, chooses the checkpoint, starts the ranks over socket pairs, leads them
-// (test_leader.h) and ends with the exit code of the rank that failed first. Run again it resumes.
+// (local_leader.h) and ends with the exit code of the rank that failed first. Run again it resumes.
 //
 //   -s key=value     overrides a setting of the job file
 //   --rank PATH      weft-rank; default: the one beside this program, or one folder above it
@@ -31,7 +31,6 @@
 #include <unistd.h>
 
 #include "common/attempt/life.h"
-#include "common/base/child.h"
 #include "common/base/clock.h"
 #include "common/base/cores.h"
 #include "common/base/entropy.h"
@@ -42,12 +41,12 @@
 #include "common/job/job.h"
 #include "common/job/threads.h"
 #include "common/plan/schema_list.h"
-#include "tests/support/test_leader.h"
+#include "worker/local_leader.h"
 
 // What ranks are given to end by themselves: after one has ended badly, and after one is named, since
 // a rank whose device does not answer takes 12 s.
 enum { GRACE_S = 8, NAMED_GRACE_S = 15 };
-enum { LISTS_MAX = 64, JOIN_S = 60, RANK_FD = 3, TURN_MS = 50 };
+enum { LISTS_MAX = 64, JOIN_S = 60, TURN_MS = 50 };
 
 static char id[] = "00112233445566778899aabbccddeeff";
 
@@ -61,7 +60,7 @@ struct flags {
 static const struct flag_row rows[] = {
     {"s", FLAG_LIST, AT(overrides), 0, 200, AT(noverrides)},
     {"rank", FLAG_TEXT, AT(rank), 0, 0, 0},
-    {"devices", FLAG_NUMBER, AT(devices), 1, TEST_RANKS_MAX, 0},
+    {"devices", FLAG_NUMBER, AT(devices), 1, LOCAL_RANKS_MAX, 0},
     {"logs", FLAG_TEXT, AT(logs), 0, 0, 0},
     {"env", FLAG_LIST, AT(env), 0, LISTS_MAX, AT(nenv)},
     {"host", FLAG_LIST, AT(host), 0, LISTS_MAX, AT(nhost)},
@@ -79,11 +78,11 @@ struct run {
     unsigned char key[32];
     char attempt[ID_LEN], restore[64], hash[65];
     Weft__Rank__Assign assign;
-    struct test_leader lead;
+    struct local_leader lead;
     int alive, signals, asked;
     int64_t kill_ns; // when the rest are killed; 0: not yet
     bool killed;
-    off_t log_begins[TEST_RANKS_MAX];
+    off_t log_begins[LOCAL_RANKS_MAX];
     int code, lesser; // of the cause; to end with where no cause is known
 };
 
@@ -107,8 +106,8 @@ static int read_job(struct run *u, struct err *e)
                  &errs))
         return job_errors_err(&errs, e);
     int n = (int)u->job.resources.devices;
-    if (n > TEST_RANKS_MAX)
-        return err_set(e, ERR_LIMIT, "at most %d ranks", TEST_RANKS_MAX);
+    if (n > LOCAL_RANKS_MAX)
+        return err_set(e, ERR_LIMIT, "at most %d ranks", LOCAL_RANKS_MAX);
     if (!u->job.resources.threads)
         u->assign.threads = (int32_t)threads_share(cores_usable(), n);
     job_print(&u->job, &text);
@@ -211,7 +210,7 @@ static void make_leader(struct run *u)
                               .keep_every = ck->keep_every,
                               .keep_best = ck->best == JOB_BEST_EVAL_LOSS,
                               .patience_ns = ck->patience};
-    test_leader_init(&u->lead, &c, &u->assign, u->pages);
+    local_leader_init(&u->lead, &c, &u->assign, u->pages);
     for (int r = 0; r < c.ranks; r++) {
         Weft__Rank__Assign *a = &u->lead.ranks[r].assign;
         const char *host = find_value(u->f.host, u->f.nhost, r), *at;
@@ -222,7 +221,7 @@ static void make_leader(struct run *u)
         snprintf(place, sizeof place, "host %s", host ? host : "here");
         leader_place(u->lead.leader, r, place);
     }
-    test_leader_fence(&u->lead, u->scan, u->nscan);
+    local_leader_fence(&u->lead, u->scan, u->nscan);
 }
 
 // ---- ranks ----
@@ -244,45 +243,22 @@ static char **make_environment(struct run *u, int rank)
 
 static int start_rank(struct run *u, int rank, struct err *e)
 {
-    char fd[16], parent[16], number[16], log[PATH_MAX + 40];
+    char log[PATH_MAX + 40];
     const char *host = find_value(u->f.host, u->f.nhost, rank);
-    char *argv[] = {u->rank,
-                    frame_text("--fd"),
-                    fd,
-                    frame_text("--dir"),
-                    u->pages,
-                    frame_text("--parent"),
-                    parent,
-                    frame_text("--host"),
-                    frame_text(host ? host : "here"),
-                    frame_text("--kind"),
-                    frame_text(job_device_kind(u->job.resources.kind)),
-                    frame_text("--rank"),
-                    number,
-                    NULL};
     char **own = environ;
-    pid_t pid;
-    snprintf(fd, sizeof fd, "%d", RANK_FD);
-    snprintf(parent, sizeof parent, "%d", (int)getpid());
-    snprintf(number, sizeof number, "%d", rank);
     snprintf(log, sizeof log, "%s/rank-%04d.log", u->logs, rank);
     int text = open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     if (text < 0)
         return err_errno(e, ERR_IO, "cannot open %s", log);
     u->log_begins[rank] = lseek(text, 0, SEEK_END);
-    int theirs = test_leader_connect(&u->lead, rank);
-    const struct child_file files[] = {{text, 1}, {text, 2}, {theirs, RANK_FD}, {-1, -1}};
-    const struct child_start start = {.program = u->rank, .argv = argv, .files = files};
+    const struct local_start start = {u->rank, host ? host : "here",
+                                      job_device_kind(u->job.resources.kind), text};
     environ = make_environment(u, rank);
-    int rc = child_start(&start, &pid);
+    int rc = local_leader_start(&u->lead, rank, &start, e);
     environ = own;
     close(text);
-    close(theirs);
-    if (rc)
-        return err_errno(e, ERR_INTERNAL, "cannot start %s", u->rank);
-    test_leader_watch(&u->lead, rank, pid);
-    u->alive++;
-    return 0;
+    u->alive += !rc;
+    return rc;
 }
 
 static void kill_all(struct run *u)
@@ -299,7 +275,7 @@ static void note_end(struct run *u, int rank, int status)
     int code = signal ? 128 + signal : WEXITSTATUS(status);
     u->alive--;
     printf("rank %d ended with %d\n", rank, code);
-    test_leader_ended(&u->lead, rank, signal ? 0 : code, signal);
+    local_leader_ended(&u->lead, rank, signal ? 0 : code, signal);
     if (code == RANK_EXIT_DONE || u->killed)
         return;
     if (signal || rank_exit_is_cause(code))
@@ -326,7 +302,7 @@ static void take_signals(struct run *u)
     struct signalfd_siginfo info;
     while (read(u->signals, &info, sizeof info) == (ssize_t)sizeof info) {
         if (u->asked++ == 0) {
-            test_leader_stop(&u->lead, info.ssi_signo == SIGINT ? "SIGINT" : "SIGTERM");
+            local_leader_stop(&u->lead, info.ssi_signo == SIGINT ? "SIGINT" : "SIGTERM");
         } else {
             u->code = 128 + (int)info.ssi_signo;
             kill_all(u);
@@ -348,7 +324,7 @@ static int open_signals(struct run *u, struct err *e)
 static void lead_all(struct run *u)
 {
     while (u->alive) {
-        test_leader_turn(&u->lead, TURN_MS);
+        local_leader_turn(&u->lead, TURN_MS);
         reap(u);
         take_signals(u);
         if (u->lead.failed && !u->kill_ns)
@@ -427,7 +403,7 @@ static int run_all(struct run *u, struct err *e)
         log_error("lead", "%s", u->lead.culprit.text);
         u->lesser = u->killed ? RANK_EXIT_LOST : u->lesser; // who hung and was killed has no code
     }
-    test_leader_clear(&u->lead);
+    local_leader_clear(&u->lead);
     close(u->signals);
     return rc;
 }

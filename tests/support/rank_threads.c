@@ -178,7 +178,7 @@ static void play(struct actor *a, const struct exec_options *o)
         a->rc = a->rc ? a->rc : exec_run(a->x, PROGRAM_TRAIN, &a->e);
     }
     take_all(a, PROGRAM_TRAIN);
-    if (a->ranks->compiled->nprograms > PROGRAM_EVAL) {
+    if (compiled_has(a->ranks->compiled, PROGRAM_EVAL)) {
         put_all(a, PROGRAM_EVAL, 0);
         a->rc = a->rc ? a->rc : exec_run(a->x, PROGRAM_EVAL, &a->e);
         take_all(a, PROGRAM_EVAL);

@@ -11,8 +11,8 @@
 #include "common/attempt/page.h"
 #include "common/base/clock.h"
 #include "tests/support/temp_folder.h"
-#include "tests/support/test_leader.h"
 #include "tests/unit/unit.h"
+#include "worker/local_leader.h"
 #include "worker/rank/link/rank_link.h"
 
 enum { RANKS_MAX = 4 };
@@ -22,7 +22,7 @@ struct team {
     unsigned char key[32];
     int n;
     Weft__Rank__Assign plan;
-    struct test_leader lead;
+    struct local_leader lead;
     pthread_t thread;
     int fd[RANKS_MAX];            // of who has not joined; −1: it has
     struct link *link[RANKS_MAX]; // null: not joined, or gone
@@ -37,9 +37,9 @@ static inline int64_t soon(void)
 
 static inline void *team_run_leader(void *arg)
 {
-    struct test_leader *l = arg;
-    while (test_leader_is_open(l))
-        test_leader_turn(l, 20);
+    struct local_leader *l = arg;
+    while (local_leader_is_open(l))
+        local_leader_turn(l, 20);
     return NULL;
 }
 
@@ -65,10 +65,10 @@ static inline void team_lead(struct team *t, int n, int64_t join_ns, int64_t han
     p->restore_step = 4;
     p->hang_after_ns = hang_ns;
     struct leader_config c = {.ranks = n, .hang_after_ns = hang_ns, .join_ns = join_ns, .keep = 2};
-    test_leader_init(&t->lead, &c, p, t->dir);
-    test_leader_fence(&t->lead, NULL, 0);
+    local_leader_init(&t->lead, &c, p, t->dir);
+    local_leader_fence(&t->lead, NULL, 0);
     for (int r = 0; r < n; r++)
-        t->fd[r] = test_leader_connect(&t->lead, r);
+        t->fd[r] = local_leader_connect(&t->lead, r);
     assert_int_equal(pthread_create(&t->thread, NULL, team_run_leader, &t->lead), 0);
 }
 
@@ -103,7 +103,7 @@ static inline void team_end(struct team *t, int code)
             close(t->fd[r]);
     }
     pthread_join(t->thread, NULL);
-    test_leader_clear(&t->lead);
+    local_leader_clear(&t->lead);
     for (int r = 0; r < t->n; r++) {
         page_close(t->page[r]);
         arena_clear(&t->got[r].arena);

@@ -55,7 +55,7 @@ static void each_is_a_model_of_its_layers(void **state)
         for (int kind = 0; kind < PROGRAM_KINDS; kind++) {
             struct model_case c;
             struct model_facts facts;
-            if (kind == PROGRAM_SAMPLE && !each[i].samples)
+            if ((kind == PROGRAM_SAMPLE || kind == PROGRAM_SCORE) && !each[i].samples)
                 continue;
             build(&c, each[i].name, (enum program_kind)kind);
             model_facts_find(&c.sizes, &facts);

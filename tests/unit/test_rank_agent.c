@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranks under an agent: the true weft-rank with its backend, over socket pairs to the leader of
-// tests/support/test_leader.h.
+// worker/local_leader.h.
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -16,10 +16,10 @@
 #include "common/base/json.h"
 #include "common/ckpt/store.h"
 #include "tests/support/temp_folder.h"
-#include "tests/support/test_leader.h"
 #include "tests/unit/datafile.h"
 #include "tests/unit/scratch.h"
 #include "tests/unit/unit.h"
+#include "worker/local_leader.h"
 
 enum { RANKS = 2, SAMPLES = 64, EPOCH = 4, WATCHDOG_S = 120 };
 
@@ -27,7 +27,7 @@ static char top[TEMP_FOLDER_MAX], program[PATH_MAX];
 static const struct store_owner owner = {"cluster-a", "0123456789abcdef", "tiny", "steps: 10\n", 0};
 
 struct agent {
-    struct test_leader lead;
+    struct local_leader lead;
     pid_t pid[RANKS];
     Weft__Rank__Assign assign;
     struct store store;
@@ -102,8 +102,8 @@ static void agent_init(struct agent *a, int ranks, int steps)
     s->metrics = a->metrics;
     struct leader_config c = {
         .ranks = ranks, .hang_after_ns = 60 * CLOCK_S, .join_ns = 600 * CLOCK_S};
-    test_leader_init(&a->lead, &c, s, "attempt");
-    test_leader_fence(&a->lead, NULL, 0);
+    local_leader_init(&a->lead, &c, s, "attempt");
+    local_leader_fence(&a->lead, NULL, 0);
 }
 
 // All ranks' paths lie beneath these roots; null: anywhere.
@@ -140,9 +140,9 @@ static pid_t spawn(int fd, int rank, int parent, const char *out)
 static void agent_spawn(struct agent *a)
 {
     for (int r = 0; r < a->lead.n; r++) {
-        int fd = test_leader_connect(&a->lead, r);
+        int fd = local_leader_connect(&a->lead, r);
         a->pid[r] = spawn(fd, r, (int)getpid(), "out");
-        test_leader_watch(&a->lead, r, a->pid[r]);
+        a->lead.ranks[r].pid = a->pid[r];
         close(fd);
     }
 }
@@ -151,8 +151,8 @@ static void agent_spawn(struct agent *a)
 static void serve(struct agent *a, bool (*done)(const struct agent *))
 {
     alarm(WATCHDOG_S);
-    while ((!done || !done(a)) && test_leader_is_open(&a->lead))
-        test_leader_turn(&a->lead, 100);
+    while ((!done || !done(a)) && local_leader_is_open(&a->lead))
+        local_leader_turn(&a->lead, 100);
     alarm(0);
 }
 
@@ -177,7 +177,7 @@ static void assert_all_end(struct agent *a, int code)
 
 static void agent_clear(struct agent *a)
 {
-    test_leader_clear(&a->lead);
+    local_leader_clear(&a->lead);
     store_close(&a->store);
 }
 
@@ -239,7 +239,7 @@ static void the_end_of_its_descriptor_ends_a_rank_with_69(void **state)
         agent_spawn(&a);
         serve(&a, has_stepped);
         for (int r = 0; r < ranks; r++)
-            test_leader_hang_up(&a.lead, r);
+            local_leader_hang_up(&a.lead, r);
         assert_all_end(&a, RANK_EXIT_LOST);
         assert_says("out", "lost the agent: ");
         agent_clear(&a);
@@ -254,7 +254,7 @@ static void a_stop_of_the_agent_drains_all_ranks_at_one_step(void **state)
     agent_init(&a, 2, 100000000);
     agent_spawn(&a);
     serve(&a, has_stepped);
-    test_leader_stop(&a.lead, "a test asks");
+    local_leader_stop(&a.lead, "a test asks");
     serve(&a, NULL);
     assert_all_end(&a, RANK_EXIT_DRAINED);
     assert_int_equal(a.lead.ranks[0].exit_code, RANK_EXIT_DRAINED);

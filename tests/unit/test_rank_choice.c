@@ -67,7 +67,7 @@ static void a_half_cold_draw_squares_the_odds(void **state)
 {
     const struct rand_site site = {.seed = 1, .stream = 2};
     // Logits of odds 1 : 3; at temperature 1/2 the odds are 1 : 9.
-    const float logits[2] = {0, logf(3)};
+    float logits[2] = {0, logf(3)};
     int32_t scratch[2];
     int ones = 0;
     (void)state;
@@ -81,7 +81,7 @@ static void a_half_cold_draw_squares_the_odds(void **state)
 
 static void without_a_temperature_the_most_likely_is_taken_the_first_of_equals(void **state)
 {
-    const float logits[5] = {-1, 3, 0, 3, 2};
+    float logits[5] = {-1, 3, 0, 3, 2};
     int32_t scratch[5];
     (void)state;
     for (int i = 0; i < 4; i++)
@@ -90,7 +90,7 @@ static void without_a_temperature_the_most_likely_is_taken_the_first_of_equals(v
 
 static void one_candidate_is_the_most_likely_whatever_the_draw(void **state)
 {
-    const float logits[5] = {-1, 3, 0, 3, 2};
+    float logits[5] = {-1, 3, 0, 3, 2};
     int32_t scratch[5];
     (void)state;
     for (int i = 0; i < 4; i++) {
@@ -101,7 +101,7 @@ static void one_candidate_is_the_most_likely_whatever_the_draw(void **state)
 
 static void the_ends_of_the_unit_interval_are_the_first_and_the_last_candidate(void **state)
 {
-    const float logits[4] = {1, 1, 1, 1}, steep[3] = {0, 1000, -1000};
+    float logits[4] = {1, 1, 1, 1}, steep[3] = {0, 1000, -1000};
     int32_t scratch[4];
     struct choice c = {.temperature = 1, .u = 0};
     (void)state;
@@ -148,6 +148,144 @@ static void the_heap_keeps_what_a_sort_would(void **state)
     }
 }
 
+// ---- against transformers' rules, written down as they stand there --------------------------------
+
+enum { VOCAB = 60, SETTINGS = 3000 };
+
+// Each rule takes scores and takes ids out of them, −∞, by the softmax of what the one before left.
+static void softmax(const double *scores, double *p)
+{
+    double most = -INFINITY, total = 0;
+    for (int i = 0; i < VOCAB; i++)
+        most = fmax(most, scores[i]);
+    for (int i = 0; i < VOCAB; i++)
+        total += p[i] = exp(scores[i] - most);
+    for (int i = 0; i < VOCAB; i++)
+        p[i] /= total;
+}
+
+// RepetitionPenaltyLogitsProcessor: the scores of the text's ids, each once.
+static void penalise(const struct choice *c, double *scores)
+{
+    for (int id = 0; id < VOCAB; id++)
+        for (int64_t k = 0; k < c->ntext; k++)
+            if (c->text[k] == id) {
+                float s = (float)scores[id], by = (float)c->penalty;
+                scores[id] = (double)(s < 0 ? s * by : s / by);
+                break;
+            }
+}
+
+// TopKLogitsWarper: what is below the k-th greatest score.
+static void keep_top_k(int64_t k, double *scores)
+{
+    bool out[VOCAB];
+    for (int i = 0; i < VOCAB; i++) {
+        int64_t above = 0;
+        for (int j = 0; j < VOCAB; j++)
+            above += scores[j] > scores[i] || (scores[j] == scores[i] && j < i);
+        out[i] = above >= k;
+    }
+    for (int i = 0; i < VOCAB; i++)
+        scores[i] = out[i] ? -INFINITY : scores[i];
+}
+
+// TopPLogitsWarper: from the least likely up, what has at most the share 1 − p together.
+static void keep_top_p(double top_p, double *scores)
+{
+    double p[VOCAB];
+    bool out[VOCAB];
+    softmax(scores, p);
+    for (int i = 0; i < VOCAB; i++) {
+        double up_to_here = 0;
+        int above = 0;
+        for (int j = 0; j < VOCAB; j++) {
+            bool more = p[j] > p[i] || (p[j] == p[i] && j < i);
+            above += more;
+            up_to_here += more ? 0 : p[j];
+        }
+        out[i] = above && up_to_here <= 1 - top_p;
+    }
+    for (int i = 0; i < VOCAB; i++)
+        scores[i] = out[i] ? -INFINITY : scores[i];
+}
+
+// MinPLogitsWarper: what has less than that share of the greatest.
+static void keep_min_p(double min_p, double *scores)
+{
+    double p[VOCAB], most = 0;
+    softmax(scores, p);
+    for (int i = 0; i < VOCAB; i++)
+        most = fmax(most, p[i]);
+    for (int i = 0; i < VOCAB; i++)
+        scores[i] = p[i] < min_p * most ? -INFINITY : scores[i];
+}
+
+static int32_t draw_by_the_rules(const struct choice *c, const float *logits)
+{
+    double scores[VOCAB], p[VOCAB], before = 0;
+    int32_t last = -1;
+    for (int i = 0; i < VOCAB; i++)
+        scores[i] = (double)logits[i];
+    penalise(c, scores);
+    for (int i = 0; i < VOCAB; i++)
+        scores[i] /= c->temperature;
+    if (c->top_k)
+        keep_top_k(c->top_k, scores);
+    if (c->top_p < 1)
+        keep_top_p(c->top_p, scores);
+    if (c->min_p > 0)
+        keep_min_p(c->min_p, scores);
+    softmax(scores, p);
+    for (int i = 0; i < VOCAB; i++) {
+        if (p[i] > 0)
+            last = i;
+        before += p[i];
+        if ((double)c->u < before)
+            return i;
+    }
+    return last;
+}
+
+// Draws that lie within rounding of a border are rare: one of 3,000 may differ.
+static void random_settings_draw_what_transformers_rules_leave(void **state)
+{
+    const struct rand_site site = {.seed = 77, .stream = 5};
+    uint64_t at = 0;
+    int differ = 0, kept_fewer = 0;
+    (void)state;
+    for (int n = 0; n < SETTINGS; n++) {
+        float logits[VOCAB], ours[VOCAB];
+        int32_t text[20], scratch[VOCAB];
+        for (int i = 0; i < VOCAB; i++)
+            ours[i] = logits[i] = 8 * rand_uniform(&site, at++) - 4;
+        for (int i = 0; i < 20; i++)
+            text[i] = (int32_t)(VOCAB * rand_uniform(&site, at++));
+        struct choice c = {.temperature = 0.2 + 2 * (double)rand_uniform(&site, at++),
+                           .top_k = n & 1 ? 1 + (int64_t)(VOCAB * rand_uniform(&site, at++)) : 0,
+                           .top_p = n & 2 ? (double)rand_uniform(&site, at++) : 1,
+                           .min_p = n & 4 ? 0.5 * (double)rand_uniform(&site, at++) : 0,
+                           .penalty = n & 8 ? 0.5 + 2 * (double)rand_uniform(&site, at++) : 1,
+                           .text = text,
+                           .ntext = 20,
+                           .u = rand_uniform(&site, at++)};
+        int32_t want = draw_by_the_rules(&c, logits);
+        differ += choice_token(&c, ours, VOCAB, scratch) != want;
+        kept_fewer += c.top_k || c.top_p < 1 || c.min_p > 0;
+    }
+    assert_true(kept_fewer > SETTINGS / 2);
+    assert_in_range(differ, 0, 1);
+}
+
+static void a_log_share_is_the_softmaxs(void **state)
+{
+    const float logits[4] = {1000, 1000 + logf(2), -1000, 1000 + logf(5)};
+    (void)state;
+    assert_true(fabs(choice_log_share(logits, 4, 0) + log(8)) < 1e-4);
+    assert_true(fabs(choice_log_share(logits, 4, 3) - log(5.0 / 8)) < 1e-4);
+    assert_true(choice_log_share(logits, 4, 2) < -1999);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -159,6 +297,8 @@ int main(void)
         cmocka_unit_test(the_ends_of_the_unit_interval_are_the_first_and_the_last_candidate),
         cmocka_unit_test(a_logit_that_is_no_number_gives_no_token),
         cmocka_unit_test(the_heap_keeps_what_a_sort_would),
+        cmocka_unit_test(random_settings_draw_what_transformers_rules_leave),
+        cmocka_unit_test(a_log_share_is_the_softmaxs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

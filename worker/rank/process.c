@@ -86,7 +86,7 @@ static int complete_assignment(struct process *p, const struct process_options *
     rc = parse_job(p, e);
     rc = rc ? rc : choose_socket_dir(p, o->dir, e);
     rc = rc ? rc : make_page(p, o->dir, e);
-    return rc ? rc : check_epoch(a, e);
+    return rc || a->only ? rc : check_epoch(a, e);
 }
 
 // Whether this rank ended because it was asked to stop. Before the first step ranks that stop do not

@@ -41,7 +41,7 @@ struct lowering {
 
 const char *program_name(enum program_kind k)
 {
-    static const char *const names[PROGRAM_KINDS] = {"train", "eval", "sample"};
+    static const char *const names[PROGRAM_KINDS] = {"train", "eval", "sample", "score"};
     return names[k];
 }
 

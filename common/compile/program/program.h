@@ -72,7 +72,8 @@ struct instr {
     const struct op_attr *attr; // COPY: its own; else null, the node's
 };
 
-enum program_kind { PROGRAM_TRAIN, PROGRAM_EVAL, PROGRAM_SAMPLE, PROGRAM_KINDS };
+// SCORE: how likely each token, or each label, of the data was. No training has it (compile_options.only).
+enum program_kind { PROGRAM_TRAIN, PROGRAM_EVAL, PROGRAM_SAMPLE, PROGRAM_SCORE, PROGRAM_KINDS };
 const char *program_name(enum program_kind k);
 
 struct program {

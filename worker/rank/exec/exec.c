@@ -286,7 +286,9 @@ static int bind_program(struct exec *x, const struct program *p, struct loaded *
 static int check_ops(const struct exec *x, struct err *e)
 {
     bool needed[OP_COUNT] = {false};
-    for (int k = 0; k < x->o.compiled->nprograms; k++) {
+    for (int k = 0; k < PROGRAM_KINDS; k++) {
+        if (!compiled_has(x->o.compiled, k))
+            continue;
         const struct program *p = find_program(x, (enum program_kind)k);
         for (int i = 0; i < p->ninstrs; i++)
             if (p->instrs[i].kind == INSTR_OP)
@@ -323,8 +325,9 @@ int exec_open(const struct exec_options *o, struct exec **out, struct err *e)
     rc = rc ? rc : open_regions(x, e);
     if (!rc && x->separate)
         rc = marks_open(o->backend, o->device, o->page, &x->marks, e);
-    for (int k = 0; k < o->compiled->nprograms && !rc; k++)
-        rc = bind_program(x, find_program(x, (enum program_kind)k), &x->loaded[k], e);
+    for (int k = 0; k < PROGRAM_KINDS && !rc; k++)
+        if (compiled_has(o->compiled, k))
+            rc = bind_program(x, find_program(x, (enum program_kind)k), &x->loaded[k], e);
     if (!rc)
         rc = set_constants(x, e);
     if (rc) {
@@ -364,8 +367,9 @@ static int fill_regions_with_noise(struct exec *x, struct err *e)
 int exec_tune(struct exec *x, bool time, struct err *e)
 {
     int rc = time ? fill_regions_with_noise(x, e) : 0;
-    for (int k = 0; k < x->o.compiled->nprograms && !rc; k++)
-        rc = tune_program(x, &x->loaded[k], time, e);
+    for (int k = 0; k < PROGRAM_KINDS && !rc; k++)
+        if (compiled_has(x->o.compiled, k))
+            rc = tune_program(x, &x->loaded[k], time, e);
     if (rc)
         return rc;
     rc = zero_regions(x, e);
@@ -391,7 +395,7 @@ static int make_copy(struct exec *x, const struct program *p, int copy, struct e
 
 int exec_copies(struct exec *x, struct err *e)
 {
-    const struct program *p = find_program(x, PROGRAM_TRAIN);
+    const struct program *p = find_program(x, x->o.compiled->holder);
     int rc = 0;
     for (int b = 0; b < p->nbuffers && !rc; b++)
         if (p->buffers[b].kind == BUFFER_COPY)

@@ -35,10 +35,10 @@ static const char *format_spec(struct arena *a, const struct value *v, const str
 // The stages that hold each value of the graph, a bit each; 0 for what does not outlive a step.
 static uint64_t *find_holders(struct arena *a, const struct compiled *c, int *tensors)
 {
-    const struct graph *g = compiled_program(c, PROGRAM_TRAIN, 0)->graph;
+    const struct graph *g = compiled_program(c, c->holder, 0)->graph;
     uint64_t *stages = arena_array(a, uint64_t, g->nvalues);
     for (int k = 0; k < c->nstages; k++) {
-        const struct program *p = compiled_program(c, PROGRAM_TRAIN, k);
+        const struct program *p = compiled_program(c, c->holder, k);
         for (int b = 0; b < p->nbuffers; b++)
             if (outlives_step(&p->buffers[b])) {
                 *tensors += !stages[p->buffers[b].value];
@@ -91,7 +91,7 @@ static void add_parts(struct state *s, struct arena *a, const struct compiled *c
 int state_open(struct state *s, struct arena *a, const struct compiled *c, struct exec *exec,
                int rank, struct err *e)
 {
-    const struct graph *g = compiled_program(c, PROGRAM_TRAIN, 0)->graph;
+    const struct graph *g = compiled_program(c, c->holder, 0)->graph;
     int tensors = 0;
     uint64_t *stages = find_holders(a, c, &tensors);
     size_t most = (size_t)tensors * (size_t)mesh_ranks(&c->mesh);
@@ -106,7 +106,7 @@ int state_open(struct state *s, struct arena *a, const struct compiled *c, struc
         if (!stages[v])
             continue;
         if (stages[v] >> compiled_stage(c, rank) & 1 &&
-            !exec_buffer(exec, PROGRAM_TRAIN, name, &device))
+            !exec_buffer(exec, c->holder, name, &device))
             return err_set(e, ERR_INTERNAL, "%s is not loaded", name);
         add_parts(s, a, c, &g->values[v], stages[v], device, rank);
     }

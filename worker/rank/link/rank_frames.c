@@ -163,5 +163,6 @@ int rank_frame_to_assignment(const Weft__Rank__Assign *f, struct assignment *a, 
     a->checkpoint_root = text_or_null(&a->arena, f->checkpoint_root);
     a->device = f->device;
     a->threads = f->threads;
+    a->only = f->only;
     return 0;
 }

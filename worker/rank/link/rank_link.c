@@ -37,6 +37,7 @@ struct link {
     struct frame_conn conn;
     int wake, signals; // eventfd, signalfd
     struct list answers;
+    struct list asks; // that came, in their order
     Weft__Rank__Frame *assign;
     int rank;      // −1 before Assign
     bool reported; // a step was reported; only the training thread uses this
@@ -123,6 +124,31 @@ void link_on_event(struct link *l, void (*fn)(void *ctx, const struct link_event
 
 // ---- frames that come ----
 
+struct pending_ask {
+    struct list link;
+    Weft__Rank__Frame *frame;
+};
+
+static void keep_ask(struct link *l, Weft__Rank__Frame *f)
+{
+    struct pending_ask *p = heap_alloc(sizeof *p);
+    p->frame = f;
+    list_append(&l->asks, &p->link);
+    pthread_cond_broadcast(&l->cond);
+}
+
+// The oldest, or null.
+static Weft__Rank__Frame *take_ask(struct link *l)
+{
+    if (list_empty(&l->asks))
+        return NULL;
+    struct pending_ask *p = list_entry(l->asks.next, struct pending_ask, link);
+    Weft__Rank__Frame *f = p->frame;
+    list_remove(&p->link);
+    free(p);
+    return f;
+}
+
 static void keep_answer(struct link *l, struct answer_key key, const char *value,
                         const char *failed)
 {
@@ -197,6 +223,10 @@ static void handle_frame(struct link *l, Weft__Rank__Frame *f)
         l->assign = f;
         l->rank = f->assign->rank;
         pthread_cond_broadcast(&l->cond);
+        return;
+    }
+    if (f->body_case == WEFT__RANK__FRAME__BODY_ASK) {
+        keep_ask(l, f);
         return;
     }
     if (!take_answer(l, f)) {
@@ -303,6 +333,8 @@ static void init_locks(struct link *l)
 static void free_link(struct link *l)
 {
     answers_clear(&l->answers);
+    for (Weft__Rank__Frame *f; (f = take_ask(l));)
+        weft__rank__frame__free_unpacked(f, NULL);
     weft__rank__frame__free_unpacked(l->assign, NULL);
     frame_conn_clear(&l->conn);
     if (l->wake >= 0)
@@ -330,6 +362,7 @@ int link_open(int fd, struct link **out, struct err *e)
     init_locks(l);
     frame_conn_init(&l->conn, fd);
     list_init(&l->answers);
+    list_init(&l->asks);
     l->rank = -1;
     queue_hello(l);
     sigset_t set;
@@ -549,6 +582,30 @@ int link_ready(struct link *l, const char *plan_hash, int64_t deadline_ns, struc
         rc = wait_answer(l, &about, ERR_INVALID, NULL, 0, deadline_ns, e);
     }
     return rc;
+}
+
+// ---- what it is asked ----
+
+int link_await_ask(struct link *l, struct progress_page *page, Weft__Rank__Frame **out,
+                   struct err *e)
+{
+    int rc = 0;
+    *out = NULL;
+    pthread_mutex_lock(&l->mutex);
+    while (!atomic_load(&l->lost) && !(*out = take_ask(l)) && !atomic_load(&l->stop)) {
+        (void)wait_until(l, clock_mono_ns() + ALIVE_NS);
+        page_beat(page);
+    }
+    if (atomic_load(&l->lost) && !*out)
+        rc = err_set(e, ERR_PEER, "%s", l->lost_text);
+    pthread_mutex_unlock(&l->mutex);
+    return rc;
+}
+
+void link_answer(struct link *l, const Weft__Rank__Answer *a)
+{
+    FRAME(f, ANSWER, answer, frame_borrow(a));
+    send_frame(l, &f);
 }
 
 // ---- training and checkpoints ----

@@ -23,6 +23,8 @@
 
 struct link;
 struct progress_page;
+struct Weft__Rank__Frame;
+struct Weft__Rank__Answer;
 
 // Takes the socket and says Hello. Blocks SIGTERM and SIGINT in the calling thread (call it before
 // other threads start).
@@ -62,6 +64,13 @@ int link_barrier(struct link *l, const char *name, int64_t seq, int64_t deadline
 // Says Ready with the hash of the plan of all stages and waits until every rank has sent the same
 // hash; ERR_INVALID names the ranks whose plans differ.
 int link_ready(struct link *l, const char *plan_hash, int64_t deadline_ns, struct err *e);
+
+// ---- of a rank that is asked (assignment.only) ----
+// Waits for the next Ask, while the page shows that this rank lives. Null: it was asked to stop. The
+// caller frees the frame. ERR_PEER: the link is lost.
+int link_await_ask(struct link *l, struct progress_page *page, struct Weft__Rank__Frame **out,
+                   struct err *e);
+void link_answer(struct link *l, const struct Weft__Rank__Answer *a);
 
 // ---- training ----
 void link_step_report(struct link *l, const struct step_row *row); // never blocks

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The next token. See choice.h.
 //
-// The candidates lie in a heap with the least likely on top; then they are taken in the order of
-// their ids, each with the weight exp((logit − greatest) / temperature), in double.
+// The k most likely ids lie in a heap with the least likely on top. They are put in order only where
+// top_p or min_p look at it, and the draw takes them in the order of their ids.
 #include "worker/rank/train/choice.h"
 
 #include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/base/err.h"
 
@@ -29,14 +30,8 @@ static void sift_down(const float *logits, int32_t *heap, int64_t n, int64_t at)
     }
 }
 
-static int compare_ids(const void *a, const void *b)
-{
-    int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
-    return (x > y) - (x < y);
-}
-
-// The k most likely ids, in the order of the ids.
-static void find_candidates(const float *logits, int64_t n, int64_t k, int32_t *ids)
+// The k most likely ids, in any order.
+static void find_most_likely(const float *logits, int64_t n, int64_t k, int32_t *ids)
 {
     for (int64_t i = 0; i < k; i++)
         ids[i] = (int32_t)i;
@@ -50,13 +45,74 @@ static void find_candidates(const float *logits, int64_t n, int64_t k, int32_t *
         ids[0] = (int32_t)i;
         sift_down(logits, ids, k, 0);
     }
-    qsort(ids, (size_t)k, sizeof *ids, compare_ids);
 }
 
-int32_t choice_token(const struct choice *c, const float *logits, int64_t n, int32_t *scratch)
+static int compare_ids(const void *a, const void *b)
+{
+    int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
+    return (x > y) - (x < y);
+}
+
+static int compare_likelihood(const void *a, const void *b, void *logits)
+{
+    int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
+    return x == y ? 0 : is_less_likely(logits, x, y) ? 1 : -1;
+}
+
+static double find_weight(const struct choice *c, const float *logits, int32_t id, int32_t best)
+{
+    return exp(((double)logits[id] - (double)logits[best]) / c->temperature);
+}
+
+// How many of the k ids, the most likely first, top_p and min_p leave.
+static int64_t count_left(const struct choice *c, const float *logits, const int32_t *ids,
+                          int64_t k)
+{
+    double total = 0, before = 0, p = c->top_p > 0 && c->top_p < 1 ? c->top_p : 2;
+    int64_t left = 0;
+    for (int64_t i = 0; i < k; i++)
+        total += find_weight(c, logits, ids[i], ids[0]);
+    for (; left < k; left++) {
+        double weight = find_weight(c, logits, ids[left], ids[0]);
+        if (left && (before >= p * total || weight < c->min_p))
+            break;
+        before += weight;
+    }
+    return left;
+}
+
+// The ids to draw from, in the order of the ids. Returns how many they are.
+static int64_t find_candidates(const struct choice *c, float *logits, int64_t n, int32_t *ids)
+{
+    int64_t k = c->top_k > 0 && c->top_k < n ? c->top_k : n;
+    find_most_likely(logits, n, k, ids);
+    if ((c->top_p > 0 && c->top_p < 1) || c->min_p > 0) {
+        qsort_r(ids, (size_t)k, sizeof *ids, compare_likelihood, logits);
+        k = count_left(c, logits, ids, k);
+    }
+    qsort(ids, (size_t)k, sizeof *ids, compare_ids);
+    return k;
+}
+
+// An id that stands in the text several times is changed once.
+static void penalise(const struct choice *c, float *logits, int64_t n, int32_t *seen)
+{
+    const float p = (float)c->penalty;
+    memset(seen, 0, sizeof *seen * (size_t)n);
+    for (int64_t i = 0; i < c->ntext; i++) {
+        int32_t id = c->text[i];
+        if (id < 0 || id >= n || seen[id]++)
+            continue;
+        logits[id] = logits[id] > 0 ? logits[id] / p : logits[id] * p;
+    }
+}
+
+int32_t choice_token(const struct choice *c, float *logits, int64_t n, int32_t *scratch)
 {
     int32_t best = 0;
     PRE(n >= 1 && n <= INT32_MAX);
+    if (c->penalty > 0 && c->penalty != 1)
+        penalise(c, logits, n, scratch);
     for (int64_t i = 0; i < n; i++) {
         if (!isfinite(logits[i]))
             return -1;
@@ -65,16 +121,25 @@ int32_t choice_token(const struct choice *c, const float *logits, int64_t n, int
     }
     if (c->temperature <= 0)
         return best;
-    int64_t k = c->top_k > 0 && c->top_k < n ? c->top_k : n;
-    double total = 0, left, top = (double)logits[best];
-    find_candidates(logits, n, k, scratch);
+    double total = 0, left;
+    int64_t k = find_candidates(c, logits, n, scratch);
     for (int64_t i = 0; i < k; i++)
-        total += exp(((double)logits[scratch[i]] - top) / c->temperature);
+        total += find_weight(c, logits, scratch[i], best);
     left = (double)c->u * total;
     for (int64_t i = 0; i < k; i++) {
-        left -= exp(((double)logits[scratch[i]] - top) / c->temperature);
+        left -= find_weight(c, logits, scratch[i], best);
         if (left < 0)
             return scratch[i];
     }
     return best; // u is so near 1 that rounding used up all of the weights
+}
+
+double choice_log_share(const float *logits, int64_t n, int32_t id)
+{
+    double most = (double)logits[0], total = 0;
+    for (int64_t i = 1; i < n; i++)
+        most = fmax(most, (double)logits[i]);
+    for (int64_t i = 0; i < n; i++)
+        total += exp((double)logits[i] - most);
+    return (double)logits[id] - most - log(total);
 }

@@ -1,20 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-// Samples: what a decoder answers to the job's prompt after an evaluation, for people to read.
+// Texts that a decoder continues: the samples after an evaluation, and what `weft generate` asks for.
 // Inside worker/rank/train/ only.
 //
-// The sample program runs once for each token, over a window of model.seq tokens: the prompt and
-// what followed it, or the last model.seq of these. Nothing is kept from one token to the next, so a
-// token costs a forward pass over the whole window; only the head runs at one position. Every rank
-// gets all logits (one sum over the mesh) and chooses for itself (choice.h), with draws that depend
-// only on eval.sample.seed and the token's position. So all ranks continue the same text, and a
-// resumed run gives the same text again.
+// A row of the sample program is one text. The program runs once for each token of all rows, over a
+// window of model.seq tokens. Nothing is kept from one token to the next, so a token costs a forward
+// pass over the whole window; only the head runs at one position. When a text has filled its window,
+// the newest three quarters of it are read from position 0 on, and it grows from there.
+//
+// Every rank gets all logits (one sum over the mesh) and chooses for itself (choice.h), with draws
+// that depend only on the seed, the text's number and the token's place in it. So all ranks continue
+// the same texts, whatever else they continue meanwhile, on any mesh, and a resumed run gives the
+// same samples again.
 #pragma once
 #include "common/base/arena.h"
 #include "common/base/buf.h"
 #include "common/job/job.h"
 #include "common/tokenizer/tokenizer.h"
+#include "worker/rank/train/choice.h"
 #include "worker/rank/train/inputs.h"
 
+struct text_row {
+    int32_t *ids;
+    int64_t n, cap;
+    int64_t from; // where its window begins
+};
 struct sampling {
     struct exec *exec; // borrowed
     const struct job *job;
@@ -22,23 +31,45 @@ struct sampling {
     struct arena arena;
     struct dataset shape; // says what a window looks like; it has no file
     struct inputs inputs;
-    int64_t batch, padded; // rows of the program's logits, and how many a row has
-    const void *logits;    // on the device
-    float *host;           // the same logits on the host
-    struct tokenizer *tokenizer;
+    int64_t rows, padded;        // texts, and how many logits each has
+    int64_t context;             // tokens of a window at most: model.seq, or fewer
+    const void *logits;          // on the device
+    float *host;                 // the same logits on the host
+    struct text_row *text;       // of each row
+    int32_t *last;               // of each window of this rank: the position of its last token
+    int32_t *scratch;            // choice_token()'s
+    struct tokenizer *tokenizer; // of the job's prompt, and the prompt; null: it has none
     struct token_ids prompt;
-    int32_t *ids;       // of each sample: the prompt and what followed it, a row of `room`
-    int32_t *last;      // of each window of this rank: the position of its last token
-    int32_t *scratch;   // choice_token()'s
-    int64_t room, done; // done: tokens added so far
+    int64_t done; // tokens that the job's samples have
+};
+
+// What a token is chosen by; the rest of struct choice is the row's.
+struct sampling_how {
+    double temperature, top_p, min_p, penalty; // as in choice.h
+    int64_t top_k;
+    uint64_t seed;
+    uint32_t request; // the text's number: its draws
 };
 
 // A zeroed struct may be closed.
 int sampling_open(struct sampling *s, const struct exec_options *o, struct exec *x,
                   const struct job *job, struct err *e);
 void sampling_close(struct sampling *s);
-// Makes new samples. Every rank takes part and comes to the same ids. Logits that are not finite end
-// all samples early, which is no error: `done` says how many tokens they have.
+
+// ---- rows: every rank does the same with them ----
+// The row's text begins with the tokens that are appended next.
+void sampling_begin(struct sampling *s, int64_t row);
+void sampling_append(struct sampling *s, int64_t row, const int32_t *ids, int64_t n);
+// Computes the logits that follow each row's text. A row without one is idle.
 int sampling_run(struct sampling *s, struct err *e);
+// The token that follows the row's text, after sampling_run; it is not appended. −1: a logit is not
+// finite. log_share (may be null): choice_log_share of it. Once a run: the penalty changes the logits.
+int32_t sampling_choose(struct sampling *s, int64_t row, const struct sampling_how *how,
+                        double *log_share);
+
+// ---- the job's samples ----
+// Makes new ones. Logits that are not finite end all samples early, which is no error: `done` says how
+// many tokens they have.
+int sampling_take(struct sampling *s, struct err *e);
 // Appends what sample `k` added to the prompt, as people are shown it.
 void sampling_text(const struct sampling *s, int64_t k, struct buf *text);

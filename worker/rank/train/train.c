@@ -18,7 +18,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/job/lr.h"
-#include "worker/rank/train/trainer.h"
+#include "worker/rank/train/asked.h"
 
 enum { NONFINITE_MAX = 10 };
 #define LOG_NS   (10 * CLOCK_S) // between two lines of the log that say where the run stands
@@ -237,7 +237,7 @@ static void log_sample(const char *prompt, const char *text)
 // The row borrows the trainer's texts, which the next evaluation changes; it is sent before that.
 static int take_samples(struct trainer *t, struct in_flight *f, struct err *e)
 {
-    int rc = sampling_run(&t->sampling, e);
+    int rc = sampling_take(&t->sampling, e);
     if (rc)
         return rc;
     int64_t count = t->job->eval.sample.count, wanted = t->job->eval.sample.tokens;
@@ -399,10 +399,12 @@ int train_run(const struct assignment *a, struct link *l, enum train_end *end, s
     struct trainer t = {.assignment = a, .job = a->job, .link = l};
     page_state(a->page, RANK_STARTING);
     int rc = trainer_open(&t, e);
-    if (!rc && a->restore_step < a->job->train.steps)
+    if (!rc && a->only)
+        rc = asked_run(&t, e);
+    else if (!rc && a->restore_step < a->job->train.steps)
         rc = inputs_feed(&t.inputs, &t.set, pick_samples, &t.sampler, (uint64_t)a->restore_step,
                          (uint64_t)a->job->train.steps, &t.feed, e);
-    if (!rc)
+    if (!rc && !a->only)
         rc = run_steps(&t, end, e);
     if (!rc)
         rc = exec_check_memory(t.exec, e);

@@ -3,7 +3,7 @@
 //
 // process.c calls it once. It compiles, opens device and world, restores, agrees with the other
 // ranks on the plan's hash (link_ready), runs the step loop and ends with the last checkpoint
-// committed.
+// committed. One that is asked (assignment.only) restores parameters alone and answers (asked.h).
 #pragma once
 #include "common/base/err.h"
 #include "worker/rank/link/assignment.h"

@@ -16,6 +16,7 @@
 #include "common/ckpt/load.h"
 #include "common/data/job_set.h"
 #include "common/job/threads.h"
+#include "common/language/model_facts.h"
 #include "worker/rank/train/algorithms.h"
 
 // The leader ends an attempt of which a rank has made no progress for hang_after. In case the leader
@@ -29,7 +30,8 @@ enum { HANGS = 10 };
 static int open_compiled(struct trainer *t, struct err *e)
 {
     struct buf dump = {0};
-    int rc = plan_compile(t->job, &t->arena, &t->compiled, &dump, e);
+    int rc = plan_compile(t->job, (enum program_kind)t->assignment->only, &t->arena, &t->compiled,
+                          &dump, e);
     if (rc == ERR_INTERNAL && dump.len) // a bug of weft: whoever mends it needs the program
         log_error("compile", "%s", buf_str(&dump));
     buf_clear(&dump);
@@ -199,11 +201,11 @@ static int open_data(struct trainer *t, struct err *e)
     t->sampler = (struct sampler){
         .n = t->set.n, .batch = (uint64_t)job->data.batch, .seed = (uint64_t)job->train.seed};
     rc = inputs_open(&t->inputs, &t->exec_options, t->exec, PROGRAM_TRAIN, &t->set, e);
-    t->evaluates = t->compiled.nprograms > 1;
+    t->evaluates = compiled_has(&t->compiled, PROGRAM_EVAL);
     if (!rc && t->evaluates)
         rc = evaluation_open(&t->evaluation, &t->exec_options, t->exec, job,
                              t->assignment->data_root, e);
-    t->samples = t->compiled.nprograms > PROGRAM_SAMPLE;
+    t->samples = compiled_has(&t->compiled, PROGRAM_SAMPLE);
     if (!rc && t->samples)
         rc = open_sampling(t, e);
     if (!rc && t->evaluates && t->assignment->rank == 0 && t->evaluation.left_out)
@@ -214,6 +216,21 @@ static int open_data(struct trainer *t, struct err *e)
                  (unsigned long long)t->evaluation.sampler.batch,
                  (unsigned long long)t->evaluation.left_out);
     return rc;
+}
+
+// What the questions hold (asked.h): no file.
+static int open_questions(struct trainer *t, struct err *e)
+{
+    const struct graph *g = t->compiled.global[t->compiled.holder];
+    if (t->compiled.holder == PROGRAM_SAMPLE)
+        return sampling_open(&t->sampling, &t->exec_options, t->exec, t->job, e);
+    t->set = (struct dataset){.seq = t->job->model.facts->seq, .dtype = DT_I32};
+    for (int v = 0; v < g->nvalues; v++)
+        if (g->values[v].kind == VALUE_INPUT && strcmp(g->values[v].name, "images") == 0)
+            t->set = (struct dataset){.features = (uint64_t)g->values[v].shape.dim[1],
+                                      .dtype = g->values[v].dtype,
+                                      .labelled = true};
+    return inputs_open(&t->inputs, &t->exec_options, t->exec, PROGRAM_SCORE, &t->set, e);
 }
 
 static struct row_part *name_parts(struct trainer *t, const struct graph *g)
@@ -231,7 +248,7 @@ static void list_parts(struct trainer *t)
     t->nparts = g->nparts;
     t->metrics_slots = METRIC_PARTS + graph_part_slots(g);
     t->parts = name_parts(t, g);
-    if (t->compiled.nprograms < 2)
+    if (!compiled_has(&t->compiled, PROGRAM_EVAL))
         return;
     g = compiled_program(&t->compiled, PROGRAM_EVAL, 0)->graph;
     t->neval_parts = g->nparts;
@@ -258,10 +275,12 @@ static int open_exec(struct trainer *t, struct err *e)
     int rc = exec_open(&t->exec_options, &t->exec, e);
     if (rc)
         return rc;
+    exec_buffer(t->exec, t->compiled.holder, "metrics", &t->metrics_device);
+    if (t->assignment->only)
+        return 0;
     exec_buffer(t->exec, PROGRAM_TRAIN, "hyper", &t->hyper);
     exec_buffer(t->exec, PROGRAM_TRAIN, "control", &t->control);
     exec_buffer(t->exec, PROGRAM_TRAIN, "step", &t->step);
-    exec_buffer(t->exec, PROGRAM_TRAIN, "metrics", &t->metrics_device);
     list_parts(t);
     for (int i = 0; i < 2 && !rc; i++)
         rc = open_flight(t, &t->flight[i], e);
@@ -308,15 +327,16 @@ static int restore_state(struct trainer *t, struct err *e)
 {
     struct store store = {0};
     struct load load = {0};
+    bool trains = !t->assignment->only; // else parameters are all that it wants
     int rc = open_checkpoint(t, &store, &load, e);
-    if (!rc)
+    if (!rc && trains)
         rc = data_identity_check(&load.manifest.data, load.manifest.step, &t->data, e);
-    if (!rc)
+    if (!rc && trains)
         rc = job_history_read(&t->history, &t->arena, &load.manifest, t->job,
                               t->assignment->job_hash, e);
     if (!rc)
         rc = state_restore(&t->state, &load, e);
-    if (!rc) {
+    if (!rc && trains) {
         t->sampler.from = (uint64_t)load.manifest.step;
         t->sampler.drawn = (uint64_t)load.manifest.samples;
         t->updates = load.manifest.updates;
@@ -415,7 +435,7 @@ static void log_plan(const struct trainer *t)
                  (double)m->grads / 1048576, (double)m->optimizer / 1048576,
                  (double)m->copies / 1048576, (double)m->stash / 1048576,
                  (double)m->transient / 1048576,
-                 compiled_program(&t->compiled, PROGRAM_TRAIN, 0)->ninstrs, t->compiled.hash);
+                 compiled_program(&t->compiled, t->compiled.holder, 0)->ninstrs, t->compiled.hash);
 }
 
 int trainer_open(struct trainer *t, struct err *e)
@@ -425,9 +445,14 @@ int trainer_open(struct trainer *t, struct err *e)
     rc = rc ? rc : open_world(t, e);
     rc = rc ? rc : open_exec(t, e);
     rc = rc ? rc : open_algorithms(t, e);
-    rc = rc ? rc : open_data(t, e);
-    rc = rc ? rc : open_state(t, e);
-    rc = rc ? rc : open_saver(t, e);
+    if (!rc)
+        rc = t->assignment->only ? open_questions(t, e) : open_data(t, e);
+    if (!rc)
+        rc = open_state(t, e);
+    if (!rc && t->assignment->only)
+        link_on_lost(t->link, on_lost, t);
+    else if (!rc)
+        rc = open_saver(t, e);
     if (!rc && t->assignment->metrics)
         rc = metrics_open(t->assignment->metrics, t->assignment->run_id,
                           t->assignment->restore_step, &t->metrics, e);

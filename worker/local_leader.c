@@ -1,21 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-// See test_leader.h.
-#include "tests/support/test_leader.h"
+// See local_leader.h.
+#include "worker/local_leader.h"
 
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include "common/base/child.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
 
-void test_leader_send(struct test_leader *l, int rank, const Weft__Rank__Frame *f)
+enum { LOOK_MS = LEADER_TICK_MS / 2 };
+
+void local_leader_send(struct local_leader *l, int rank, const Weft__Rank__Frame *f)
 {
     for (int r = 0; r < l->n; r++) {
-        struct test_rank *k = &l->ranks[r];
+        struct local_rank *k = &l->ranks[r];
         if (!k->open || (rank >= 0 && rank != r))
             continue;
         if (frame_queue(&k->conn, f, NULL) && k->pid)
@@ -26,9 +29,9 @@ void test_leader_send(struct test_leader *l, int rank, const Weft__Rank__Frame *
 
 // ---- what the leader decides is carried out ----
 
-static void lead(struct test_leader *l, struct leader_event ev);
+static void lead(struct local_leader *l, struct leader_event ev);
 
-static void name_culprit(struct test_leader *l, const struct culprit *x)
+static void name_culprit(struct local_leader *l, const struct culprit *x)
 {
     l->failed = true;
     l->culprit = *x;
@@ -39,15 +42,15 @@ static void name_culprit(struct test_leader *l, const struct culprit *x)
     body.rank = x->rank;
     body.why = frame_text(x->text);
     FRAME(f, LOST, lost, &body);
-    test_leader_send(l, -1, &f);
+    local_leader_send(l, -1, &f);
     lead(l, (struct leader_event){.kind = LEADER_EV_OVER});
 }
 
-static void carry_out(struct test_leader *l, const struct leader_action *a)
+static void carry_out(struct local_leader *l, const struct leader_action *a)
 {
     switch (a->kind) {
     case LEADER_SEND:
-        test_leader_send(l, a->rank, a->frame);
+        local_leader_send(l, a->rank, a->frame);
         return;
     case LEADER_REPORT:
         l->stepped = a->report->step;
@@ -59,19 +62,21 @@ static void carry_out(struct test_leader *l, const struct leader_action *a)
         return;
     case LEADER_ABORTED: // the writer has logged it
         if (a->late)
-            test_leader_stop(l, "its checkpoints cannot be saved, and its patience is over");
+            local_leader_stop(l, "its checkpoints cannot be saved, and its patience is over");
         return;
     case LEADER_CULPRIT:
         name_culprit(l, a->culprit);
         return;
     case LEADER_RECORDS: // the folder is the record
     case LEADER_LOST:    // the writer has logged it
+        return;
     case LEADER_READY:
+        l->ready = true;
         return;
     }
 }
 
-static void lead(struct test_leader *l, struct leader_event ev)
+static void lead(struct local_leader *l, struct leader_event ev)
 {
     struct arena a;
     struct leader_out out = {.arena = &a};
@@ -85,9 +90,9 @@ static void lead(struct test_leader *l, struct leader_event ev)
 
 // ---- what ranks say and show ----
 
-static void look_at_page(struct test_leader *l, int rank)
+static void look_at_page(struct local_leader *l, int rank)
 {
-    struct test_rank *k = &l->ranks[rank];
+    struct local_rank *k = &l->ranks[rank];
     char path[4200];
     struct page_view v;
     page_path(l->page_dir, rank, path, sizeof path);
@@ -98,33 +103,35 @@ static void look_at_page(struct test_leader *l, int rank)
     lead(l, (struct leader_event){.kind = LEADER_EV_PAGE, .rank = rank, .page = &v});
 }
 
-void test_leader_hang_up(struct test_leader *l, int rank)
+void local_leader_hang_up(struct local_leader *l, int rank)
 {
     if (l->ranks[rank].open)
         frame_conn_clear(&l->ranks[rank].conn);
     l->ranks[rank].open = false;
 }
 
-static void hear(struct test_leader *l, int rank, Weft__Rank__Frame *f)
+static void hear(struct local_leader *l, int rank, Weft__Rank__Frame *f)
 {
-    struct test_rank *k = &l->ranks[rank];
+    struct local_rank *k = &l->ranks[rank];
     if (f->body_case == WEFT__RANK__FRAME__BODY_HELLO) {
         k->greeted = f->hello->version == FRAME_VERSION;
         FRAME(assign, ASSIGN, assign, &k->assign);
-        test_leader_send(l, rank, &assign);
+        local_leader_send(l, rank, &assign);
     } else if (f->body_case == WEFT__RANK__FRAME__BODY_EXIT) {
         k->exit_code = f->exit->code;
         k->unreached = f->exit->unreached;
         snprintf(k->why, sizeof k->why, "%s", f->exit->why);
+    } else if (f->body_case == WEFT__RANK__FRAME__BODY_ANSWER && rank == 0 && l->answered) {
+        l->answered(l->ctx, f->answer);
     } else if (leader_hears(f)) {
         lead(l, (struct leader_event){.kind = LEADER_EV_FRAME, .rank = rank, .frame = f});
     }
 }
 
 // False: nothing is there now.
-static bool read_rank(struct test_leader *l, int rank)
+static bool read_rank(struct local_leader *l, int rank)
 {
-    struct test_rank *k = &l->ranks[rank];
+    struct local_rank *k = &l->ranks[rank];
     struct err bad = {0};
     Weft__Rank__Frame *f;
     bool any = false;
@@ -139,17 +146,17 @@ static bool read_rank(struct test_leader *l, int rank)
     if (bad.code && k->pid)
         (void)kill(k->pid, SIGKILL);
     if (ends || bad.code) {
-        test_leader_hang_up(l, rank);
+        local_leader_hang_up(l, rank);
         if (!k->pid) // a link that was closed, or never said why
-            test_leader_ended(l, rank, k->exit_code < 0 ? 0 : k->exit_code,
-                              k->exit_code < 0 ? SIGKILL : 0);
+            local_leader_ended(l, rank, k->exit_code < 0 ? 0 : k->exit_code,
+                               k->exit_code < 0 ? SIGKILL : 0);
     }
     return any;
 }
 
-void test_leader_ended(struct test_leader *l, int rank, int code, int signal)
+void local_leader_ended(struct local_leader *l, int rank, int code, int signal)
 {
-    struct test_rank *k = &l->ranks[rank];
+    struct local_rank *k = &l->ranks[rank];
     while (read_rank(l, rank))
         ;
     look_at_page(l, rank);
@@ -161,14 +168,14 @@ void test_leader_ended(struct test_leader *l, int rank, int code, int signal)
                                       .signal = signal,
                                       .unreached = k->unreached,
                                       .text = k->why});
-    test_leader_hang_up(l, rank);
+    local_leader_hang_up(l, rank);
 }
 
-void test_leader_turn(struct test_leader *l, int timeout_ms)
+void local_leader_turn(struct local_leader *l, int timeout_ms)
 {
-    struct pollfd p[TEST_RANKS_MAX];
+    struct pollfd p[LOCAL_RANKS_MAX];
     for (int r = 0; r < l->n; r++) {
-        const struct test_rank *k = &l->ranks[r];
+        const struct local_rank *k = &l->ranks[r];
         short out = k->open && frame_conn_pending(&k->conn) ? POLLOUT : 0;
         p[r] = (struct pollfd){.fd = k->open ? k->conn.fd : -1, .events = (short)(POLLIN | out)};
     }
@@ -180,7 +187,7 @@ void test_leader_turn(struct test_leader *l, int timeout_ms)
             (void)read_rank(l, r);
     }
     int64_t now = clock_mono_ns();
-    if (now - l->ticked_ns < LEADER_TICK_MS / 2 * CLOCK_MS)
+    if (now - l->ticked_ns < LOOK_MS * CLOCK_MS)
         return;
     l->ticked_ns = now;
     for (int r = 0; r < l->n; r++)
@@ -188,27 +195,27 @@ void test_leader_turn(struct test_leader *l, int timeout_ms)
     lead(l, (struct leader_event){.kind = LEADER_EV_TICK});
 }
 
-void test_leader_stop(struct test_leader *l, const char *reason)
+void local_leader_stop(struct local_leader *l, const char *reason)
 {
     FRAME_BODY(body, Stop, stop);
     body.reason = frame_text(reason);
     FRAME(f, STOP, stop, &body);
-    test_leader_send(l, -1, &f);
+    local_leader_send(l, -1, &f);
     lead(l, (struct leader_event){.kind = LEADER_EV_STOPPING});
 }
 
 // ---- life ----
 
-void test_leader_init(struct test_leader *l, const struct leader_config *c,
-                      const Weft__Rank__Assign *assign, const char *page_dir)
+void local_leader_init(struct local_leader *l, const struct leader_config *c,
+                       const Weft__Rank__Assign *assign, const char *page_dir)
 {
-    *l = (struct test_leader){
+    *l = (struct local_leader){
         .n = c->ranks, .steps = c->steps, .page_dir = page_dir, .stepped = -1, .committed = -1};
-    PRE(c->ranks <= TEST_RANKS_MAX);
+    PRE(c->ranks <= LOCAL_RANKS_MAX);
     l->leader = leader_new(c, clock_mono_ns());
     for (int r = 0; r < l->n; r++) {
-        struct test_rank *k = &l->ranks[r];
-        *k = (struct test_rank){.exit_code = -1, .assign = *assign};
+        struct local_rank *k = &l->ranks[r];
+        *k = (struct local_rank){.exit_code = -1, .assign = *assign};
         k->assign.rank = r;
         k->assign.ranks = l->n;
         k->assign.metrics = r == 0 ? assign->metrics : frame_text("");
@@ -216,7 +223,7 @@ void test_leader_init(struct test_leader *l, const struct leader_config *c,
     }
 }
 
-void test_leader_fence(struct test_leader *l, const struct store_entry *scan, int nscan)
+void local_leader_fence(struct local_leader *l, const struct store_entry *scan, int nscan)
 {
     lead(l, (struct leader_event){.kind = LEADER_EV_FENCED,
                                   .epoch = (int64_t)l->ranks[0].assign.epoch,
@@ -224,7 +231,7 @@ void test_leader_fence(struct test_leader *l, const struct store_entry *scan, in
                                   .nscan = nscan});
 }
 
-int test_leader_connect(struct test_leader *l, int rank)
+int local_leader_connect(struct local_leader *l, int rank)
 {
     int ends[2];
     PRE(!socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends));
@@ -233,12 +240,40 @@ int test_leader_connect(struct test_leader *l, int rank)
     return ends[1];
 }
 
-void test_leader_watch(struct test_leader *l, int rank, pid_t pid)
+int local_leader_start(struct local_leader *l, int rank, const struct local_start *s, struct err *e)
 {
+    enum { RANK_FD = 3 };
+    char fd[16], parent[16], number[16];
+    char *argv[] = {frame_text(s->program),
+                    frame_text("--fd"),
+                    fd,
+                    frame_text("--dir"),
+                    frame_text(l->page_dir),
+                    frame_text("--parent"),
+                    parent,
+                    frame_text("--host"),
+                    frame_text(s->host),
+                    frame_text("--kind"),
+                    frame_text(s->kind),
+                    frame_text("--rank"),
+                    number,
+                    NULL};
+    pid_t pid;
+    snprintf(fd, sizeof fd, "%d", RANK_FD);
+    snprintf(parent, sizeof parent, "%d", (int)getpid());
+    snprintf(number, sizeof number, "%d", rank);
+    int theirs = local_leader_connect(l, rank);
+    const struct child_file files[] = {{s->log, 1}, {s->log, 2}, {theirs, RANK_FD}, {-1, -1}};
+    int rc = child_start(&(struct child_start){.program = s->program, .argv = argv, .files = files},
+                         &pid);
+    close(theirs);
+    if (rc)
+        return err_errno(e, ERR_INTERNAL, "cannot start %s", s->program);
     l->ranks[rank].pid = pid;
+    return 0;
 }
 
-bool test_leader_is_open(const struct test_leader *l)
+bool local_leader_is_open(const struct local_leader *l)
 {
     bool any = false;
     for (int r = 0; r < l->n; r++)
@@ -246,10 +281,10 @@ bool test_leader_is_open(const struct test_leader *l)
     return any;
 }
 
-void test_leader_clear(struct test_leader *l)
+void local_leader_clear(struct local_leader *l)
 {
     for (int r = 0; r < l->n; r++) {
-        test_leader_hang_up(l, r);
+        local_leader_hang_up(l, r);
         page_close(l->ranks[r].page);
     }
     leader_free(l->leader);

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// Texts that a checkpoint's model continues: which of them has which row of the program, how they end,
+// and what of them may be shown. Inside coordinator/cli/ only.
+//
+// Texts take rows in their order, each as soon as one is free. A text is the same whatever it shares the
+// program with: its draws hang on its number and on places in it (worker/rank/train/sampling.h).
+#pragma once
+#include "common/tokenizer/tokenizer.h"
+#include "coordinator/cli/held_text.h"
+#include "coordinator/cli/local_ranks.h"
+
+struct generated {
+    const int32_t *prompt; // of nprompt tokens, at least one
+    int64_t nprompt;
+    uint32_t request; // its number: place in the input · samples + sample
+    // What it got.
+    int32_t *ids;
+    double *log_shares; // of each; null: not asked for
+    int64_t n;
+    struct tokenizer_stream *stream;
+    struct held_text text;
+    const char *ended; // "length", "stop" or "not finite"; null: not yet
+    int row;           // while it has one
+    bool begun;        // its prompt was shown
+};
+struct generation {
+    struct local_ranks *ranks;
+    const struct tokenizer *tokenizer;
+    Weft__Rank__Ask how; // its settings; rows are filled in here
+    int64_t rows;
+    int64_t tokens; // at most, of each text
+    const char *const *stops;
+    int nstops;
+    const int32_t *stop_ids;
+    int nstop_ids;
+    // A text has grown, or ended. May be null.
+    void (*grown)(void *ctx, struct generated *g);
+    void *ctx;
+};
+
+// Continues all texts to their ends. `a` gets what they get but their bytes, which
+// generation_clear() frees.
+int generation_run(const struct generation *g, struct generated *texts, int64_t n, struct arena *a,
+                   struct err *e);
+void generation_clear(struct generated *texts, int64_t n);

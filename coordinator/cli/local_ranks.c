@@ -1,0 +1,330 @@
+// SPDX-License-Identifier: Apache-2.0
+// A checkpoint's model on ranks of this process's own. See local_ranks.h.
+#include "coordinator/cli/local_ranks.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+#include "common/base/cores.h"
+#include "common/base/entropy.h"
+#include "common/base/folder.h"
+#include "common/base/system.h"
+#include "common/job/threads.h"
+#include "common/language/model_facts.h"
+#include "common/plan/plan.h"
+#include "common/plan/schema_list.h"
+
+enum { TURN_MS = 50, RANKS_END_S = 5, JOIN_S = 60, SETTINGS_MAX = ARGS_MAX_SET + 16 };
+
+// ---- the checkpoint and its job ----
+
+static int open_checkpoint(struct local_ranks *l, const char *path, struct err *e)
+{
+    char whole[PATH_MAX], *last;
+    struct store_entry which;
+    if (!realpath(path, whole))
+        return err_errno(e, errno == ENOENT ? ERR_NOTFOUND : ERR_IO, "%s", path);
+    last = strrchr(whole, '/');
+    if (!store_entry_parse(last + 1, &which)) {
+        int rc = store_open(&l->store, NULL, whole, e);
+        rc = rc ? rc : load_open_newest_good(&l->load, &l->store, NULL, NULL, e);
+        if (rc == ERR_NOTFOUND)
+            return err_set(e, rc, "%s: is neither a checkpoint (step-…) nor a job's folder of them",
+                           path);
+        return rc;
+    }
+    *last = 0;
+    int rc = store_open(&l->store, NULL, *whole ? whole : "/", e);
+    return rc ? rc : load_open(&l->load, &l->store, which.epoch, which.step, e);
+}
+
+// "dp=2,tp=2" as YAML.
+static const char *format_mesh(struct local_ranks *l, const char *mesh)
+{
+    struct buf b = {0};
+    if (!mesh)
+        return "{dp: 1}";
+    if (*mesh == '{')
+        return mesh;
+    buf_putc(&b, '{');
+    for (; *mesh; mesh++)
+        buf_puts(&b, *mesh == '=' ? ": " : *mesh == ',' ? ", " : (char[]){*mesh, 0});
+    buf_putc(&b, '}');
+    return buf_keep(&b, &l->arena);
+}
+
+// The product of a mesh's numbers: whichever of its axes cut the rows, it divides so many of them.
+static int64_t count_devices(const char *mesh)
+{
+    int64_t n = 1;
+    for (const char *s = mesh; (s = strchr(s, ':')); s++) {
+        long long size = strtoll(s + 1, NULL, 10);
+        if (size > 0 && size <= LOCAL_RANKS_MAX && n <= LOCAL_RANKS_MAX)
+            n *= size;
+    }
+    return n;
+}
+
+// A parameter that is not there, or of another shape, as that of positions where model.seq is not the
+// training's.
+static int check_parameters(const struct local_ranks *l, const struct graph *g, struct err *e)
+{
+    for (int i = 0; i < g->nvalues; i++) {
+        const struct value *v = &g->values[i];
+        const struct manifest_tensor *t =
+            v->kind == VALUE_PARAM ? manifest_find(&l->load.manifest, v->name) : NULL;
+        if (v->kind != VALUE_PARAM || (t && shape_equal(&t->shape, &v->shape)))
+            continue;
+        if (!t)
+            return err_set(e, ERR_DATA, "%s has no %s", l->load.name, v->name);
+        struct buf text = {0};
+        for (int d = 0; d < t->shape.n; d++)
+            buf_printf(&text, "%s%lld", d ? ", " : "", (long long)t->shape.dim[d]);
+        buf_puts(&text, "] in the checkpoint, where [");
+        for (int d = 0; d < v->shape.n; d++)
+            buf_printf(&text, "%s%lld", d ? ", " : "", (long long)v->shape.dim[d]);
+        err_set(e, ERR_INVALID, "%s is [%s] is asked for: leave out what changes the model's sizes",
+                v->name, buf_str(&text));
+        buf_clear(&text);
+        return e->code;
+    }
+    return 0;
+}
+
+// What the training's mesh, batch and devices asked for is nothing to these ranks.
+static int read_job(struct local_ranks *l, const struct local_options *o, struct err *e)
+{
+    const char *set[SETTINGS_MAX], *text = l->load.manifest.resolved;
+    const char *mesh = format_mesh(l, o->mesh);
+    int64_t devices = count_devices(mesh);
+    struct job_errors errs = {0};
+    struct compiled compiled;
+    struct buf resolved = {0};
+    int n = 0;
+    set[n++] = arena_printf(&l->arena, "mesh=%s", mesh);
+    set[n++] = arena_printf(&l->arena, "resources.devices=%lld", (long long)devices);
+    set[n++] = arena_printf(&l->arena, "resources.threads=%d",
+                            (int)threads_share(cores_usable(), devices));
+    set[n++] = "resources.hosts=1";
+    set[n++] = "sharding={}";
+    set[n++] = "pipeline={}";
+    set[n++] = "train.microbatches=1";
+    set[n++] = arena_printf(&l->arena, "data.batch=%lld",
+                            (long long)((o->rows + devices - 1) / devices * devices));
+    for (int i = 0; i < o->nset; i++)
+        set[n++] = o->set[i];
+    if (job_parse(&l->arena, &weft_schema, NULL, "/", text, strlen(text), set, n, &l->job, &errs))
+        return job_errors_err(&errs, e);
+    if (o->only == PROGRAM_SAMPLE && !l->job.model.facts->samples)
+        return err_set(
+            e, ERR_INVALID,
+            "%s: its program %s names no `logits` of tokens, so there is nothing to draw "
+            "text from: a model that does can be asked",
+            o->checkpoint, l->job.model.program);
+    int rc = job_check_devices(&l->job, e);
+    if (!rc && l->job.resources.devices > LOCAL_RANKS_MAX)
+        rc = err_set(e, ERR_LIMIT, "at most %d devices", LOCAL_RANKS_MAX);
+    if (!rc)
+        rc = plan_compile(&l->job, o->only, &l->arena, &compiled, NULL, e);
+    if (!rc)
+        rc = check_parameters(l, compiled.global[o->only], e);
+    job_print(&l->job, &resolved);
+    l->resolved = buf_keep(&resolved, &l->arena);
+    return rc;
+}
+
+int local_ranks_open(struct local_ranks *l, const struct local_options *o, struct err *e)
+{
+    *l = (struct local_ranks){.store = {.fd = -1}, .signals = -1};
+    weft__rank__assign__init(&l->assign);
+    l->assign.only = o->only;
+    int rc = open_checkpoint(l, o->checkpoint, e);
+    return rc ? rc : read_job(l, o, e);
+}
+
+// ---- the ranks ----
+
+static void keep_answer(void *ctx, const Weft__Rank__Answer *a)
+{
+    struct local_ranks *l = ctx;
+    size_t n = weft__rank__answer__get_packed_size(a);
+    uint8_t *bytes = malloc(n ? n : 1);
+    if (!bytes)
+        return;
+    weft__rank__answer__pack(a, bytes);
+    if (l->answer)
+        weft__rank__answer__free_unpacked(l->answer, NULL);
+    l->answer = weft__rank__answer__unpack(NULL, n, bytes);
+    free(bytes);
+}
+
+static int make_folder(struct local_ranks *l, struct err *e)
+{
+    const char *tmp = getenv("TMPDIR");
+    snprintf(l->folder, sizeof l->folder, "%s/weft-XXXXXX", tmp && *tmp == '/' ? tmp : "/tmp");
+    if (mkdtemp(l->folder))
+        return 0;
+    err_errno(e, ERR_IO, "%s", l->folder);
+    l->folder[0] = 0;
+    return e->code;
+}
+
+static int fill_assign(struct local_ranks *l, struct err *e)
+{
+    static char id[ID_LEN], hash[65];
+    static unsigned char key[32];
+    Weft__Rank__Assign *a = &l->assign;
+    job_hash(&l->job, hash);
+    int rc = entropy_id(id, e);
+    rc = rc ? rc : entropy_bytes(key, sizeof key, e);
+    a->epoch = 1;
+    a->job_text = frame_text(l->resolved);
+    a->job_hash = hash;
+    a->job_id = a->cluster_id = a->run_id = a->attempt_id = id;
+    a->key.data = key;
+    a->key.len = sizeof key;
+    a->store = l->store.path;
+    a->restore = l->load.name;
+    a->restore_step = l->load.manifest.step;
+    a->hang_after_ns = l->job.restart.hang_after;
+    a->base_dir = frame_text("/");
+    return rc;
+}
+
+static int start_rank(struct local_ranks *l, int rank, struct err *e)
+{
+    char log[PATH_MAX];
+    snprintf(log, sizeof log, "%s/rank-%04d.log", l->folder, rank);
+    int fd = open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return err_errno(e, ERR_IO, "%s", log);
+    const struct local_start s = {l->rank, "here", job_device_kind(l->job.resources.kind), fd};
+    int rc = local_leader_start(&l->lead, rank, &s, e);
+    l->alive += !rc;
+    close(fd);
+    return rc;
+}
+
+static void reap(struct local_ranks *l)
+{
+    for (int r = 0; r < l->lead.n; r++) {
+        int status;
+        pid_t pid = l->lead.ranks[r].pid;
+        if (pid <= 0 || waitpid(pid, &status, WNOHANG) != pid)
+            continue;
+        int signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+        l->alive--;
+        local_leader_ended(&l->lead, r, signal ? 0 : WEXITSTATUS(status), signal);
+        if (!l->why.code && l->lead.ranks[r].why[0])
+            err_set(&l->why, ERR_PEER, "rank %d: %s", r, l->lead.ranks[r].why);
+        else if (!l->why.code)
+            err_set(&l->why, ERR_PEER, "rank %d ended with %d", r,
+                    signal ? 128 + signal : WEXITSTATUS(status));
+    }
+}
+
+// Hears the ranks for a moment.
+static int turn(struct local_ranks *l, int timeout_ms, struct err *e)
+{
+    struct signalfd_siginfo info;
+    local_leader_turn(&l->lead, timeout_ms);
+    reap(l);
+    if (read(l->signals, &info, sizeof info) == (ssize_t)sizeof info)
+        return err_set(e, ERR_ABORTED, "interrupted");
+    if (l->lead.failed)
+        return err_set(e, ERR_PEER, "%s", l->lead.culprit.text);
+    // The leader waits a moment for the cause before it names who lost a peer.
+    if (l->why.code && !l->alive)
+        return err_set(e, l->why.code, "%s", l->why.text);
+    return 0;
+}
+
+int local_ranks_start(struct local_ranks *l, struct err *e)
+{
+    const int which[] = {SIGINT, SIGTERM, SIGHUP, 0};
+    struct leader_config c = {.ranks = (int)l->job.resources.devices,
+                              .hang_after_ns = l->job.restart.hang_after,
+                              .join_ns = JOIN_S * CLOCK_S};
+    int rc = system_find_program("weft-rank", l->rank, sizeof l->rank, e);
+    rc = rc ? rc : system_read_signals(which, &l->signals, e);
+    rc = rc ? rc : fill_assign(l, e);
+    rc = rc ? rc : make_folder(l, e);
+    if (rc)
+        return rc;
+    local_leader_init(&l->lead, &c, &l->assign, l->folder);
+    l->led = true;
+    l->lead.answered = keep_answer;
+    l->lead.ctx = l;
+    for (int r = 0; r < c.ranks && !rc; r++) {
+        l->lead.ranks[r].assign.device = r;
+        rc = start_rank(l, r, e);
+    }
+    while (!rc && !l->lead.ready)
+        rc = turn(l, TURN_MS, e);
+    return rc;
+}
+
+int local_ranks_ask(struct local_ranks *l, const Weft__Rank__Ask *ask,
+                    const Weft__Rank__Answer **answer, struct err *e)
+{
+    int rc = 0;
+    FRAME(f, ASK, ask, frame_borrow(ask));
+    if (l->answer)
+        weft__rank__answer__free_unpacked(l->answer, NULL);
+    l->answer = NULL;
+    local_leader_send(&l->lead, -1, &f);
+    while (!rc && !l->answer)
+        rc = turn(l, TURN_MS, e);
+    *answer = l->answer;
+    return rc;
+}
+
+int local_ranks_wait(struct local_ranks *l, int fd, struct err *e)
+{
+    for (;;) {
+        struct pollfd p[] = {{.fd = fd, .events = POLLIN}, {.fd = l->signals, .events = POLLIN}};
+        int n = poll(p, 2, LEADER_TICK_MS / 2);
+        int rc = turn(l, 0, e);
+        if (rc || (n > 0 && p[0].revents))
+            return rc;
+    }
+}
+
+void local_ranks_close(struct local_ranks *l)
+{
+    struct err ignored = {0};
+    int64_t until_ns = clock_mono_ns() + RANKS_END_S * CLOCK_S;
+    if (l->led) {
+        local_leader_stop(&l->lead, "nothing more is asked");
+        while (l->alive && clock_mono_ns() < until_ns && l->lead.ready && !l->lead.failed)
+            (void)turn(l, TURN_MS, &ignored);
+        for (int r = 0; r < l->lead.n; r++)
+            if (l->lead.ranks[r].pid > 0) {
+                (void)kill(l->lead.ranks[r].pid, SIGKILL);
+                (void)waitpid(l->lead.ranks[r].pid, NULL, 0);
+            }
+        local_leader_clear(&l->lead);
+    }
+    if (l->folder[0])
+        folder_remove(l->folder);
+    if (l->answer)
+        weft__rank__answer__free_unpacked(l->answer, NULL);
+    if (l->signals > 0)
+        close(l->signals);
+    load_close(&l->load);
+    if (l->store.fd > 0)
+        store_close(&l->store);
+    arena_clear(&l->arena);
+    *l = (struct local_ranks){0};
+}

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// A checkpoint's model on ranks of this process's own, which it asks (proto/rank.proto: Ask): for
+// `weft generate` and `weft eval`. There is no coordinator and no worker: nobody else needs to know of
+// ranks that train nothing, save nothing, and end with the process that asks them.
+//
+//   open: the job from the checkpoint's manifest, with a mesh of its own; a folder for pages, sockets
+//         and logs; the ranks, which restore the parameters and agree on their plan
+//   ask ⇄ answer, as often as wanted
+//   close: the ranks end, the folder goes
+//
+// SIGINT, SIGTERM and SIGHUP end whatever waits, with ERR_ABORTED. One thread, which the ranks do not
+// outlive. Inside coordinator/cli/ only.
+#pragma once
+#include "common/ckpt/load.h"
+#include "common/compile/program/program.h"
+#include "common/job/job.h"
+#include "coordinator/cli/verbs.h"
+#include "worker/local_leader.h"
+
+struct local_ranks {
+    struct arena arena;
+    struct store store;
+    struct load load; // of the checkpoint: open while this is
+    struct job job;   // its job, with the mesh and batch that were asked for
+    char folder[200]; // "": none yet
+    char rank[4096];  // path of weft-rank
+    struct local_leader lead;
+    bool led;
+    int signals; // −1: not read
+    int alive;
+    Weft__Rank__Assign assign;
+    const char *resolved;
+    Weft__Rank__Answer *answer; // that came last; null: none yet
+    struct err why;             // why a rank has ended; code 0: none has
+};
+
+struct local_options {
+    const char *checkpoint; // folder of one, or of a job's: then the newest good one
+    const char *mesh;       // "dp=2,tp=2" or YAML; null: one device
+    int64_t rows;           // of the program; as many more as the mesh divides
+    const char *const *set; // further settings, as -s has them
+    int nset;
+    enum program_kind only;
+};
+
+// Opens the checkpoint and reads its job: what is wrong with both is found before any rank starts.
+int local_ranks_open(struct local_ranks *l, const struct local_options *o, struct err *e);
+// Starts the ranks and waits until all are ready.
+int local_ranks_start(struct local_ranks *l, struct err *e);
+// Sends a question to every rank and waits for the answer, which is valid until the next one.
+int local_ranks_ask(struct local_ranks *l, const Weft__Rank__Ask *ask,
+                    const Weft__Rank__Answer **answer, struct err *e);
+// Waits until `fd` can be read. ERR_ABORTED, ERR_PEER: meanwhile that happened.
+int local_ranks_wait(struct local_ranks *l, int fd, struct err *e);
+void local_ranks_close(struct local_ranks *l); // a zeroed one is fine

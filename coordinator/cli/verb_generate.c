@@ -1,0 +1,455 @@
+// SPDX-License-Identifier: Apache-2.0
+// weft generate: a checkpoint's model continues texts, on ranks of this process (local_ranks.h).
+//
+//   prompts   --prompt, a file or standard input; of a terminal, lines that one text grows by
+//   shown     texts in their order, each as it comes
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/folder.h"
+#include "common/base/plain.h"
+#include "common/language/model_facts.h"
+#include "coordinator/cli/cli_print.h"
+#include "coordinator/cli/generation.h"
+
+enum { ROWS = 8, TOKENS = 100, TEXTS_MAX = 1 << 20, PROMPTS_BYTES = 256 << 20 };
+
+struct prompt {
+    const char *text;
+    size_t len;
+    struct token_ids ids;
+};
+struct generate {
+    const struct args *args;
+    struct arena arena;
+    struct local_ranks ranks;
+    struct tokenizer *tokenizer;
+    struct tokenizer_work *work;
+    struct generation g;
+    struct prompt *prompts;
+    int nprompts, prompts_cap;
+    bool talks; // a conversation: lines come from the terminal
+    struct generated *texts;
+    int64_t ntexts, head; // head: the text that is shown now
+};
+
+// ---- prompts ----
+
+static void add_prompt(struct generate *v, const char *text, size_t len)
+{
+    v->prompts =
+        arena_grow(&v->arena, v->prompts, sizeof *v->prompts, v->nprompts, &v->prompts_cap);
+    v->prompts[v->nprompts++] = (struct prompt){.text = text, .len = len};
+}
+
+static int add_line(struct generate *v, const char *line, size_t len, struct err *e)
+{
+    struct json *j;
+    if (line[0] != '"') {
+        add_prompt(v, line, len);
+        return 0;
+    }
+    int rc = json_parse(&v->arena, line, len, &j, e);
+    if (rc)
+        return rc;
+    add_prompt(v, j->string, strlen(j->string));
+    return 0;
+}
+
+static int read_all(struct generate *v, const char *path, const char **text, size_t *len,
+                    struct err *e)
+{
+    struct buf b = {0};
+    bool input = strcmp(path, "-") == 0;
+    int rc = folder_read_whole(AT_FDCWD, input ? "/dev/stdin" : path, false, PROMPTS_BYTES, &b, e);
+    *len = b.len;
+    *text = buf_keep(&b, &v->arena);
+    return rc;
+}
+
+// A prompt a line.
+static int read_prompts(struct generate *v, const char *path, struct err *e)
+{
+    const char *text, *end;
+    size_t len;
+    int line = 1, rc = read_all(v, path, &text, &len, e);
+    for (const char *s = text; !rc && s < text + len; s = end + 1, line++) {
+        end = memchr(s, '\n', (size_t)(text + len - s));
+        end = end ? end : text + len;
+        if (end > s)
+            rc = add_line(v, s, (size_t)(end - s), e);
+        if (rc)
+            return err_wrap(e, "%s:%d", path, line);
+    }
+    return rc || v->nprompts ? rc : err_set(e, ERR_INVALID, "%s holds no prompt", path);
+}
+
+static int find_prompts(struct generate *v, struct err *e)
+{
+    const struct args *a = v->args;
+    const char *text;
+    size_t len;
+    if (a->prompt && a->prompts)
+        return err_set(e, ERR_INVALID, "--prompt and --prompts: one of them will do");
+    if (a->prompts)
+        return read_prompts(v, a->prompts, e);
+    if (a->prompt && strcmp(a->prompt, "-") != 0) {
+        add_prompt(v, a->prompt, strlen(a->prompt));
+        return 0;
+    }
+    v->talks = !a->prompt && isatty(STDIN_FILENO);
+    if (v->talks)
+        return 0;
+    int rc = read_all(v, "-", &text, &len, e);
+    if (!rc)
+        add_prompt(v, text, len);
+    return rc;
+}
+
+// ---- what may be asked of this model ----
+
+// That of --tokenizer, else the one beside the checkpoints, else what the job says.
+static int open_tokenizer(struct generate *v, struct err *e)
+{
+    const char *name = v->args->tokenizer;
+    const char *beside = arena_printf(&v->arena, "%s/tokenizer", v->ranks.store.path);
+    if (!name && !access(beside, F_OK))
+        name = beside;
+    if (!name)
+        name = job_tokenizer_names[v->ranks.job.data.tokenizer];
+    int rc = tokenizer_open(&v->tokenizer, name, e);
+    if (rc)
+        return err_wrap(e, "tokenizer %s", name);
+    v->work = tokenizer_work_new(v->tokenizer);
+    return 0;
+}
+
+static int encode(struct generate *v, const char *text, size_t len, bool begins,
+                  struct token_ids *ids, struct err *e)
+{
+    const int64_t vocab = v->ranks.job.model.facts->vocab;
+    int rc = tokenizer_encode(v->tokenizer, v->work, text, len, begins, ids, e);
+    if (!rc && !ids->n)
+        rc = err_set(e, ERR_INVALID, "it holds no token: one is needed to begin with");
+    for (size_t i = 0; i < ids->n && !rc; i++)
+        if (ids->data[i] >= vocab)
+            rc = err_set(e, ERR_INVALID,
+                         "token %d is not in 0 … %lld (model.vocab: %lld): is this the tokenizer "
+                         "that it was trained with?",
+                         ids->data[i], (long long)vocab - 1, (long long)vocab);
+    return rc;
+}
+
+static int check_length(const struct generate *v, const struct prompt *p, int place, struct err *e)
+{
+    const int64_t context = v->g.how.context, n = (int64_t)p->ids.n;
+    if (v->args->slide || n + v->g.tokens <= context)
+        return 0;
+    if (n >= context)
+        return err_set(e, ERR_INVALID,
+                       "prompt %d has %lld tokens, and the context holds %lld with what is added: "
+                       "shorten it, or --slide",
+                       place, (long long)n, (long long)context);
+    return err_set(e, ERR_INVALID,
+                   "prompt %d has %lld tokens: with %lld more the context of %lld is full: try "
+                   "--tokens %lld, or --slide",
+                   place, (long long)n, (long long)v->g.tokens, (long long)context,
+                   (long long)(context - n));
+}
+
+// Without --tokens a text gets what the context holds.
+static int encode_prompts(struct generate *v, struct err *e)
+{
+    int64_t longest = 0;
+    for (int i = 0; i < v->nprompts; i++) {
+        struct prompt *p = &v->prompts[i];
+        int rc = encode(v, p->text, p->len, true, &p->ids, e);
+        if (rc)
+            return err_wrap(e, "prompt %d", i + 1);
+        longest = (int64_t)p->ids.n > longest ? (int64_t)p->ids.n : longest;
+    }
+    v->g.tokens = v->args->tokens ? v->args->tokens : TOKENS;
+    if (!v->args->tokens && !v->args->slide && longest < v->g.how.context &&
+        longest + v->g.tokens > v->g.how.context)
+        v->g.tokens = v->g.how.context - longest;
+    for (int i = 0; i < v->nprompts; i++) {
+        int rc = check_length(v, &v->prompts[i], i + 1, e);
+        if (rc)
+            return rc;
+    }
+    return 0;
+}
+
+static int read_stop_ids(struct generate *v, struct err *e)
+{
+    const char *s = v->args->stop_ids;
+    const int64_t vocab = v->ranks.job.model.facts->vocab;
+    int32_t *ids = arena_array(&v->arena, int32_t, s ? strlen(s) + 1 : 1);
+    v->g.stop_ids = ids;
+    while (s && *s) {
+        char *end;
+        long long id = strtoll(s, &end, 10);
+        if (end == s || (*end && *end != ',') || id < 0 || id >= vocab)
+            return err_set(e, ERR_INVALID,
+                           "--stop-ids takes ids from 0 to %lld, as 0,2, not '%.40s'",
+                           (long long)vocab - 1, v->args->stop_ids);
+        ids[v->g.nstop_ids++] = (int32_t)id;
+        s = *end ? end + 1 : end;
+    }
+    return 0;
+}
+
+static int check_settings(const struct args *a, struct err *e)
+{
+    const bool drawn = a->top_k || a->top_p > 0 || a->min_p > 0 || a->seed || a->samples > 1;
+    if (a->top_p > 1 || a->min_p > 1)
+        return err_set(e, ERR_INVALID, "%s is a share, 0 to 1",
+                       a->top_p > 1 ? "--top-p" : "--min-p");
+    if (drawn && a->temperature <= 0)
+        return err_set(e, ERR_INVALID,
+                       "--top-k, --top-p, --min-p, --seed and --samples act only with a "
+                       "--temperature above 0: without one the most likely token is taken");
+    return 0;
+}
+
+// A longer context than the model was trained with is another model.seq: that is possible where no
+// parameter is of that size (local_ranks_open finds it).
+static int open_model(struct generate *v, struct err *e)
+{
+    const struct args *a = v->args;
+    const char *set[ARGS_MAX_SET + 1];
+    struct local_options o = {.checkpoint = a->pos[0],
+                              .mesh = a->mesh,
+                              .rows = a->batch ? a->batch : ROWS,
+                              .set = set,
+                              .only = PROGRAM_SAMPLE};
+    int64_t texts = (int64_t)v->nprompts * (a->samples ? a->samples : 1);
+    if (!a->batch && texts < o.rows)
+        o.rows = texts ? texts : 1;
+    memcpy(set, a->set, sizeof *set * (size_t)a->nset);
+    o.nset = a->nset;
+    int rc = local_ranks_open(&v->ranks, &o, e);
+    if (rc)
+        return rc;
+    int64_t seq = v->ranks.job.model.facts->seq;
+    if (a->context > seq) {
+        local_ranks_close(&v->ranks);
+        set[o.nset++] = arena_printf(&v->arena, "model.seq=%d", a->context);
+        rc = local_ranks_open(&v->ranks, &o, e);
+        seq = a->context;
+    }
+    v->g.rows = o.rows;
+    v->g.how.context = a->context ? a->context : seq;
+    return rc ? rc : open_tokenizer(v, e);
+}
+
+static void fill_settings(struct generate *v)
+{
+    const struct args *a = v->args;
+    v->g.ranks = &v->ranks;
+    v->g.tokenizer = v->tokenizer;
+    v->g.how.temperature = a->temperature;
+    v->g.how.top_k = a->top_k;
+    v->g.how.top_p = a->top_p;
+    v->g.how.min_p = a->min_p;
+    v->g.how.penalty = a->penalty;
+    v->g.how.seed = (uint64_t)a->seed;
+    v->g.how.log_shares = a->json;
+    v->g.stops = a->stop;
+    v->g.nstops = a->nstop;
+}
+
+// ---- what is shown ----
+
+static void show_json(const struct generate *v, const struct generated *t)
+{
+    struct buf out = {0};
+    struct json_out w;
+    int64_t samples = v->args->samples ? v->args->samples : 1;
+    json_print_start(&w, &out, false);
+    json_int(&w, "prompt", t->request / samples);
+    json_int(&w, "sample", t->request % samples);
+    json_array(&w, "prompt_ids");
+    for (int64_t i = 0; i < t->nprompt; i++)
+        json_int(&w, NULL, t->prompt[i]);
+    json_end(&w);
+    json_array(&w, "ids");
+    for (int64_t i = 0; i < t->n; i++)
+        json_int(&w, NULL, t->ids[i]);
+    json_end(&w);
+    json_strn(&w, "text", buf_str(&t->text.text), t->text.text.len);
+    json_str(&w, "ended", t->ended);
+    json_array(&w, "log_probabilities");
+    for (int64_t i = 0; i < t->n; i++)
+        json_double(&w, NULL, t->log_shares[i]);
+    json_end(&w);
+    json_print_end(&w);
+    put_out(&out);
+}
+
+static void show_piece(struct generated *t)
+{
+    size_t n;
+    const char *s = held_take(&t->text, t->ended != NULL, &n);
+    plain_put(stdout, s, n);
+    if (n)
+        fflush(stdout);
+}
+
+static void begin_text(const struct generate *v, const struct generated *t)
+{
+    const struct prompt *p = &v->prompts[(t - v->texts) * v->nprompts / v->ntexts];
+    if (t > v->texts)
+        plain_puts(stdout, "\n");
+    plain_put(stdout, p->text, p->len);
+    if (strcmp(tokenizer_identity(v->tokenizer), "ids") == 0)
+        plain_puts(stdout, " ");
+}
+
+// Texts are shown in their order: what is of a later one waits for those before it.
+static void on_grown(void *ctx, struct generated *grown)
+{
+    struct generate *v = ctx;
+    (void)grown;
+    for (; v->head < v->ntexts; v->head++) {
+        struct generated *t = &v->texts[v->head];
+        if (v->args->json && !t->ended)
+            return;
+        if (v->args->json) {
+            show_json(v, t);
+            continue;
+        }
+        if (!t->text.shown && (t->n || t->ended) && !t->begun) {
+            begin_text(v, t);
+            t->begun = true;
+        }
+        show_piece(t);
+        if (!t->ended)
+            return;
+        plain_puts(stdout, "\n");
+        fflush(stdout);
+        if (strcmp(t->ended, "not finite") == 0)
+            plain_error("weft generate: the logits are not finite: text %lld ends here",
+                        (long long)v->head + 1);
+    }
+}
+
+static int continue_prompts(struct generate *v, struct err *e)
+{
+    int64_t samples = v->args->samples ? v->args->samples : 1;
+    v->ntexts = samples * v->nprompts;
+    if (v->ntexts > TEXTS_MAX)
+        return err_set(e, ERR_LIMIT, "%lld texts are over %d", (long long)v->ntexts, TEXTS_MAX);
+    v->texts = arena_array(&v->arena, struct generated, v->ntexts);
+    for (int64_t i = 0; i < v->ntexts; i++) {
+        const struct prompt *p = &v->prompts[i / samples];
+        v->texts[i].prompt = p->ids.data;
+        v->texts[i].nprompt = (int64_t)p->ids.n;
+        v->texts[i].request = (uint32_t)i;
+    }
+    int rc = generation_run(&v->g, v->texts, v->ntexts, &v->arena, e);
+    generation_clear(v->texts, v->ntexts);
+    return rc;
+}
+
+// ---- a conversation ----
+
+// A line of standard input, without its end. *more: it is no empty one.
+static int read_line(struct generate *v, struct buf *line, bool *more, struct err *e)
+{
+    buf_reset(line);
+    *more = false;
+    for (;;) {
+        char c;
+        int rc = local_ranks_wait(&v->ranks, STDIN_FILENO, e);
+        if (rc)
+            return rc;
+        if (read(STDIN_FILENO, &c, 1) != 1)
+            return 0;
+        if (c == '\n')
+            break;
+        buf_putc(line, c);
+    }
+    *more = line->len > 0;
+    return 0;
+}
+
+// Each line that is entered continues the text, and so does the model. The line's end is part of it.
+static int talk(struct generate *v, struct err *e)
+{
+    struct buf line = {0};
+    struct token_ids ids = {0};
+    bool more = true;
+    int rc = 0;
+    while (!rc) {
+        struct arena turn = {0};
+        size_t before = ids.n;
+        plain_puts(stdout, "> ");
+        fflush(stdout);
+        rc = read_line(v, &line, &more, e);
+        if (rc || !more)
+            break;
+        buf_putc(&line, '\n');
+        if (encode(v, buf_str(&line), line.len, !before, &ids, e)) {
+            plain_error("weft generate: %s", e->text);
+            ids.n = before;
+            continue;
+        }
+        struct generated t = {.prompt = ids.data, .nprompt = (int64_t)ids.n, .begun = true};
+        v->texts = &t;
+        v->ntexts = 1;
+        v->head = 0;
+        rc = generation_run(&v->g, &t, 1, &turn, e);
+        for (int64_t i = 0; i < t.n; i++)
+            token_ids_put(&ids, t.ids[i]);
+        generation_clear(&t, 1);
+        arena_clear(&turn);
+    }
+    buf_clear(&line);
+    token_ids_clear(&ids);
+    if (!more)
+        plain_puts(stdout, "\n");
+    return rc;
+}
+
+// ---- the verb ----
+
+static int run(struct generate *v, struct err *e)
+{
+    int rc = check_settings(v->args, e);
+    rc = rc ? rc : find_prompts(v, e);
+    rc = rc ? rc : open_model(v, e);
+    rc = rc ? rc : read_stop_ids(v, e);
+    rc = rc ? rc : encode_prompts(v, e);
+    if (rc)
+        return CLIENT_USAGE;
+    fill_settings(v);
+    v->g.grown = on_grown;
+    v->g.ctx = v;
+    rc = local_ranks_start(&v->ranks, e);
+    if (!rc)
+        rc = v->talks ? talk(v, e) : continue_prompts(v, e);
+    return rc == ERR_ABORTED ? CLIENT_INTERRUPTED : rc ? CLIENT_FAILED : CLIENT_OK;
+}
+
+int verb_generate(const struct verb *verb, const struct args *a)
+{
+    struct generate v = {.args = a};
+    struct err e = {0};
+    weft__rank__ask__init(&v.g.how);
+    int rc = run(&v, &e);
+    if (rc == CLIENT_INTERRUPTED)
+        plain_end_line();
+    else if (rc)
+        plain_error("weft %s: %s", verb->name, e.text);
+    local_ranks_close(&v.ranks);
+    for (int i = 0; i < v.nprompts; i++)
+        token_ids_clear(&v.prompts[i].ids);
+    tokenizer_work_free(v.work);
+    tokenizer_close(v.tokenizer);
+    arena_clear(&v.arena);
+    return rc;
+}

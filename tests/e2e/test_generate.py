@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: Apache-2.0
+"""weft generate: texts of a checkpoint's model, whatever they are made beside and on any mesh."""
+import json
+import os
+import pathlib
+import pty
+import re
+import select
+import shutil
+import signal
+import subprocess
+import time
+
+import decoder
+import numpy
+import pytest
+import runs
+
+SEQ, VOCAB = 32, 128
+PROMPTS = ["the", "This program is free", "a", "GNU General Pub", "x y z"]
+DRAWN = ("--temperature", "0.9", "--top-k", "30", "--top-p", "0.95", "--min-p", "0.01", "--penalty", "1.1", "--samples", "2", "--seed", "5")
+MESHES = ["dp=2", "tp=2", "cp=2", "{pp: 2}", "fsdp=2"]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A small decoder of bytes, and its folder of checkpoints. The files that trained it are gone."""
+    place = tmp_path_factory.mktemp("trained")
+    (place / "text").write_bytes(pathlib.Path("/usr/share/common-licenses/GPL-3").read_bytes())
+    assert runs.weft("data", "prepare", "--tokenizer", "bytes", str(place / "text"), str(place / "tokens")).code == 0
+    made = {
+        "name": "gen",
+        "model": {"program": "gpt2", "layers": 2, "embed": 32, "heads": 4, "seq": SEQ, "vocab": VOCAB, "vocab_multiple": 96},
+        "mesh": {"dp": 2},
+        "data": {"format": "tokens", "train": {"tokens": str(place / "tokens")}, "batch": 8},
+        "optimizer": {"kind": "adamw"},
+        "schedule": {"kind": "constant", "value": 0.01},
+        "train": {"steps": 60, "seed": 3},
+        "checkpoint": {"dir": "ckpt"},
+    }  # fmt: skip
+    run = runs.train(place, made)
+    (place / "tokens").unlink()
+    return run
+
+
+@pytest.fixture
+def ckpt(trained):
+    return str(pathlib.Path(trained.checkpoints()[-1].path).parent)
+
+
+@pytest.fixture(autouse=True)
+def own_tmp(tmp_path, monkeypatch):
+    """Nothing of a run is left in it."""
+    place = tmp_path / "tmp"
+    place.mkdir()
+    monkeypatch.setenv("TMPDIR", str(place))
+    yield
+    assert os.listdir(place) == []
+
+
+def generate(ckpt, *args, code=0, given=None):
+    end = subprocess.run([runs.WEFT, "generate", ckpt, *args], input=given if given is not None else "", capture_output=True, text=True,
+                         timeout=runs.WATCHDOG, check=False)  # fmt: skip
+    assert end.returncode == code, (end.returncode, end.stdout, end.stderr)
+    return end.stdout if code == 0 else end.stderr
+
+
+def rows(ckpt, *args, **kwargs):
+    return [json.loads(line) for line in generate(ckpt, "--json", *args, **kwargs).splitlines()]
+
+
+def prompts_file(tmp_path, prompts):
+    (tmp_path / "prompts").write_text("".join(json.dumps(p) + "\n" for p in prompts))
+    return str(tmp_path / "prompts")
+
+
+def test_greedy_text_is_what_the_checkpoints_weights_say(trained, ckpt):
+    p = trained.checkpoints()[-1].numbers()
+    for prompt, more in ((b"the lic", ["--slide"]), (b"This program ", [])):
+        tokens = 48 if more else SEQ - len(prompt)
+        text, lead = decoder.greedy(p, prompt, tokens, SEQ, VOCAB)
+        assert lead > 1e-4  # else rounding would choose
+        (row,) = rows(ckpt, "--prompt", prompt.decode(), "--tokens", str(tokens), *more)
+        assert bytes(row["ids"]) == text and row["text"] == text.decode(), row
+        assert row["ended"] == "length" and row["prompt_ids"] == list(prompt)
+        if not more:
+            logits = decoder.next_logits(p, row["prompt_ids"], VOCAB)
+            share = logits[row["ids"][0]] - numpy.log(numpy.exp(logits - logits.max()).sum()) - logits.max()
+            assert abs(row["log_probabilities"][0] - share) < 1e-4 and len(row["log_probabilities"]) == tokens
+
+
+def test_a_text_is_the_same_whatever_it_is_made_beside_and_on_any_mesh(ckpt, tmp_path):
+    file = prompts_file(tmp_path, PROMPTS)
+    want = rows(ckpt, "--prompts", file, *DRAWN, "--tokens", "10", "--batch", "1")
+    assert [(r["prompt"], r["sample"]) for r in want] == [(p, s) for p in range(5) for s in range(2)]
+    assert len({tuple(r["ids"]) for r in want}) > 8
+    for more in [["--batch", "3"], ["--batch", "16"], *[["--mesh", m] for m in MESHES]]:
+        got = rows(ckpt, "--prompts", file, *DRAWN, "--tokens", "10", *more)
+        assert [(r["ids"], r["text"], r["ended"]) for r in got] == [(r["ids"], r["text"], r["ended"]) for r in want], more
+    other = rows(ckpt, "--prompts", file, *DRAWN, "--seed", "6", "--tokens", "10")
+    assert [r["ids"] for r in other] != [r["ids"] for r in want]
+
+
+def test_order_does_not_matter_where_nothing_is_drawn(ckpt, tmp_path):
+    want = {tuple(r["prompt_ids"]): r["ids"] for r in rows(ckpt, "--prompts", prompts_file(tmp_path, PROMPTS), "--tokens", "9")}
+    got = {tuple(r["prompt_ids"]): r["ids"] for r in rows(ckpt, "--prompts", prompts_file(tmp_path, PROMPTS[::-1]), "--tokens", "9", "--batch", "2")}
+    assert got == want and len(want) == 5
+
+
+def test_a_stop_text_ends_a_text_before_it_over_the_borders_of_tokens(ckpt):
+    (whole,) = rows(ckpt, "--prompt", "This", "--tokens", "25")
+    text = whole["text"]
+    for begin in range(1, 20):
+        for end in range(begin + 1, begin + 4):
+            stop = text[begin:end]
+            (row,) = rows(ckpt, "--prompt", "This", "--tokens", "25", "--stop", stop, "--stop", "never \x01")
+            assert (row["text"], row["ended"]) == (text[: text.index(stop)], "stop"), (stop, row)
+        if begin % 6 == 1:
+            shown = generate(ckpt, "--prompt", "This", "--tokens", "25", "--stop", text[begin : begin + 3])
+            assert shown == "This" + text[: text.index(text[begin : begin + 3])] + "\n"
+    (row,) = rows(ckpt, "--prompt", "This", "--tokens", "25", "--stop-ids", f"5,{ord(text[4])}")
+    assert (row["text"], row["ended"]) == (text[: text.index(text[4])], "stop")
+
+
+def test_prompts_come_from_files_and_standard_input(ckpt, tmp_path):
+    shown = generate(ckpt, "--prompt", "the", "--tokens", "12")
+    assert shown.startswith("the") and len(shown) == 3 + 12 + 1
+    assert generate(ckpt, "--tokens", "12", given="the") == shown == generate(ckpt, "--prompt", "-", "--tokens", "12", given="the")
+    (tmp_path / "plain").write_text('the\n\n"th\\u0065"\n')
+    assert generate(ckpt, "--prompts", str(tmp_path / "plain"), "--tokens", "12") == shown + "\n" + shown
+    step = next(pathlib.Path(ckpt).glob("step-*"))
+    assert generate(str(step), "--prompt", "the", "--tokens", "12") == shown
+    assert rows(ckpt, "--prompt", "104 101", "--tokenizer", "ids", "--tokens", "3")[0]["prompt_ids"] == [104, 101]
+
+
+@pytest.mark.parametrize(("args", "says"), [
+    (["--prompt", ""], "holds no token"),
+    (["--prompt", "é"], "is not in 0 … 127"),
+    (["--prompt", "x" * 32], "the context holds 32"),
+    (["--prompt", "x" * 20, "--tokens", "13"], "try --tokens 12, or --slide"),
+    (["--prompt", "x", "--top-k", "3"], "act only with a --temperature"),
+    (["--prompt", "x", "--temperature", "1", "--top-p", "1.5"], "--top-p is a share, 0 to 1"),
+    (["--prompt", "x", "--stop-ids", "1;2"], "--stop-ids takes ids from 0 to 127"),
+    (["--prompt", "x", "--prompts", "y"], "one of them will do"),
+    (["--prompts", "/nowhere/at/all"], "/nowhere/at/all"),
+    (["--prompt", "x", "--mesh", "tp=3"], "3"),
+    (["--prompt", "x", "--mesh", "tp=="], "mesh"),
+    (["--prompt", "x", "--context", "64"], "embed/positions"),
+    (["--prompt", "x", "--tokenizer", "wordy"], "tokenizer wordy"),
+    (["--prompt", "x", "--temperature", "warm"], "takes a number from 0"),
+])  # fmt: skip
+def test_what_cannot_be_is_refused_before_any_rank_starts(ckpt, args, says):
+    assert says in generate(ckpt, *args, code=2)
+
+
+def test_what_is_no_checkpoint_is_named(ckpt, tmp_path):
+    assert "No such file" in generate(str(tmp_path / "none"), "--prompt", "x", code=2)
+    assert "neither a checkpoint" in generate(str(tmp_path), "--prompt", "x", code=2)
+    broken = tmp_path / "gen-00000000"
+    shutil.copytree(ckpt, broken)
+    manifest = next(broken.glob("step-*/MANIFEST.json"))
+    manifest.write_text(manifest.read_text().replace('"step"', '"stop"', 1))
+    assert "step-00000060" in generate(str(manifest.parent), "--prompt", "x", code=2)
+
+
+def test_a_model_without_logits_has_no_text(place, toy):
+    run = runs.train(place, runs.job(toy, 1, train__steps=2))
+    assert "names no `logits` of tokens" in generate(str(pathlib.Path(run.checkpoints()[-1].path)), "--prompt", "x", code=2)
+
+
+def ranks_of(pid):
+    out = subprocess.run(["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True, check=False).stdout
+    return [int(p) for p in out.split()]
+
+
+@pytest.mark.parametrize("blow", [signal.SIGINT, signal.SIGTERM])
+def test_an_interruption_ends_the_ranks_and_leaves_nothing(ckpt, blow):
+    p = subprocess.Popen([runs.WEFT, "generate", ckpt, "--prompt", "the", "--tokens", "1000000", "--slide", "--mesh", "dp=2"],
+                         stdout=subprocess.PIPE, text=True)  # fmt: skip
+    assert p.stdout.read(10) is not None  # it has begun
+    ranks = ranks_of(p.pid)
+    assert len(ranks) == 2
+    p.send_signal(blow)
+    p.stdout.read()
+    assert p.wait(runs.WATCHDOG) == 130
+    assert not any(pathlib.Path(f"/proc/{r}").exists() for r in ranks)
+
+
+def test_a_rank_that_dies_ends_it_with_its_name(ckpt):
+    p = subprocess.Popen([runs.WEFT, "generate", ckpt, "--prompt", "the", "--tokens", "1000000", "--slide", "--mesh", "dp=2"],
+                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)  # fmt: skip
+    assert p.stdout.read(10)
+    os.kill(ranks_of(p.pid)[1], signal.SIGKILL)
+    _, err = p.communicate(timeout=runs.WATCHDOG)
+    assert p.returncode == 1 and re.search(r"rank \d", err), err
+
+
+def test_a_conversation_on_a_terminal_continues_one_text(ckpt):
+    pid, fd = pty.fork()
+    if pid == 0:
+        os.execv(runs.WEFT, [runs.WEFT, "generate", ckpt, "--tokens", "8", "--slide"])
+    said = b""
+
+    def hear(lines):
+        nonlocal said
+        end = time.monotonic() + runs.WATCHDOG
+        while not (said.count(b"> ") == lines and said.endswith(b"> ")) and time.monotonic() < end:
+            if select.select([fd], [], [], 1)[0]:
+                said += os.read(fd, 4096)
+        assert said.endswith(b"> "), said
+
+    hear(1)
+    os.write(fd, b"the\n")
+    hear(2)
+    os.write(fd, b"This\n")
+    hear(3)
+    os.write(fd, b"\n")
+    _, status = os.waitpid(pid, 0)
+    os.close(fd)
+    assert os.waitstatus_to_exitcode(status) == 0
+    first = rows(ckpt, "--prompt", "the\n", "--tokens", "8", "--slide")[0]["text"]
+    second = rows(ckpt, "--prompt", f"the\n{first}This\n", "--tokens", "8", "--slide")[0]["text"]
+    shown = said.decode().replace("\r", "")
+    assert shown.startswith("> the\n" + first) and shown.endswith("This\n" + second + "\n> "), (shown, first, second)
