@@ -136,7 +136,7 @@ static int plan_job(const struct args *f, struct arena *a, struct buf *out, stru
     struct job job;
     struct compiled compiled;
     struct findings found;
-    struct report report = {0};
+    struct report report;
     struct finding wrong = {0};
     struct device_model device;
     struct err e = {0};
@@ -157,10 +157,8 @@ static int plan_job(const struct args *f, struct arena *a, struct buf *out, stru
     if (found.errors && !f->json && !f->show)
         buf_reset(why); // the report has them, each once
     plan_fit(&job, &device, &compiled, &found, a);
-    const bool looks = !f->show || f->json;
-    const char *absent = looks ? look_at_data(&job, &found, a) : NULL;
-    if (looks && !absent)
-        report_make(&report, &job, &compiled, &found, &device, a);
+    const char *absent = !f->show || f->json ? look_at_data(&job, &found, a) : NULL;
+    report_make(&report, &job, &compiled, &found, &device, a);
     report.absent = absent;
     print_report(&report, f, out);
     return !rc && report.fits && !found.errors ? CLIENT_OK : CLIENT_USAGE;
