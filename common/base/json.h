@@ -66,6 +66,7 @@ struct json {
     double number;
     int64_t integer;
     const char *string;        // unescaped, zero-terminated; embedded zeros are refused
+    size_t length;             // of the string
     const char *key;           // inside an object
     struct json *first, *next; // children of arrays and objects, in order
     int count;
@@ -73,6 +74,9 @@ struct json {
 };
 
 int json_parse(struct arena *a, const char *text, size_t len, struct json **out, struct err *e);
+// The same of text for which a zero character is one like others: a string, though no key, may hold it.
+int json_parse_zeros(struct arena *a, const char *text, size_t len, struct json **out,
+                     struct err *e);
 const struct json *json_get(const struct json *object, const char *key); // null when absent
 
 // Typed access that fails with "'key' is missing" or "'key' is not a …".

@@ -18,6 +18,7 @@ struct json_reader {
     const char *text;
     size_t len, at;
     int depth, values;
+    bool zeros; // strings may hold zero characters
     struct err *e;
 };
 
@@ -74,7 +75,7 @@ static int read_code_point(struct json_reader *r, uint32_t *out)
     int rc = read_hex4(r, out);
     if (rc)
         return rc;
-    if (*out == 0)
+    if (*out == 0 && !r->zeros)
         return fail_at(r, start, "a zero character is not supported");
     if (*out < 0xd800 || *out > 0xdfff)
         return 0;
@@ -124,7 +125,16 @@ static int read_escape(struct json_reader *r, char **to)
     return rc;
 }
 
-static int read_string(struct json_reader *r, const char **out)
+// How many of the next bytes are ASCII that stands for itself: most of most strings.
+static size_t count_plain(const struct json_reader *r, size_t end)
+{
+    size_t at = r->at;
+    while (at < end && (unsigned char)(r->text[at] - ' ') < 0x60 && r->text[at] != '\\')
+        at++;
+    return at - r->at;
+}
+
+static int read_string(struct json_reader *r, const char **out, size_t *length)
 {
     size_t end;
     r->at++;
@@ -134,6 +144,13 @@ static int read_string(struct json_reader *r, const char **out)
     char *to = arena_alloc(r->arena, end - r->at + 1); // no escape is shorter than what it means
     *out = to;
     while (r->at < end) {
+        size_t plain = count_plain(r, end);
+        if (plain) {
+            memcpy(to, r->text + r->at, plain);
+            to += plain;
+            r->at += plain;
+            continue;
+        }
         unsigned char c = (unsigned char)r->text[r->at];
         if (c == '\\') {
             rc = read_escape(r, &to);
@@ -151,6 +168,7 @@ static int read_string(struct json_reader *r, const char **out)
         r->at += n;
     }
     r->at = end + 1;
+    *length = (size_t)(to - *out);
     return 0;
 }
 
@@ -271,9 +289,12 @@ static int read_key(struct json_reader *r, const char **key)
     skip_space(r);
     if (peek_byte(r) != '"')
         return report_error(r, "a key in quotes is missing");
-    int rc = read_string(r, key);
+    size_t start = r->at, length;
+    int rc = read_string(r, key, &length);
     if (rc)
         return rc;
+    if (strlen(*key) != length)
+        return fail_at(r, start, "a zero character in a key is not supported");
     skip_space(r);
     if (peek_byte(r) != ':')
         return report_error(r, "':' is missing");
@@ -340,24 +361,36 @@ static int read_value(struct json_reader *r, struct json **out)
     if (c != '"')
         return read_word(r, v);
     v->type = JSON_STRING;
-    return read_string(r, &v->string);
+    return read_string(r, &v->string, &v->length);
+}
+
+static int parse(struct json_reader *r, struct json **out)
+{
+    struct json *root = NULL;
+    *out = NULL;
+    if (r->len > JSON_MAX_BYTES)
+        return err_set(r->e, ERR_LIMIT, "JSON of %zu bytes: the limit is %d", r->len,
+                       JSON_MAX_BYTES);
+    int rc = read_value(r, &root);
+    if (rc)
+        return rc;
+    skip_space(r);
+    if (r->at < r->len)
+        return report_error(r, "text behind the value");
+    *out = root;
+    return 0;
 }
 
 int json_parse(struct arena *a, const char *text, size_t len, struct json **out, struct err *e)
 {
-    struct json_reader r = {.arena = a, .text = text, .len = len, .e = e};
-    struct json *root = NULL;
-    *out = NULL;
-    if (len > JSON_MAX_BYTES)
-        return err_set(e, ERR_LIMIT, "JSON of %zu bytes: the limit is %d", len, JSON_MAX_BYTES);
-    int rc = read_value(&r, &root);
-    if (rc)
-        return rc;
-    skip_space(&r);
-    if (r.at < len)
-        return report_error(&r, "text behind the value");
-    *out = root;
-    return 0;
+    return parse(&(struct json_reader){.arena = a, .text = text, .len = len, .e = e}, out);
+}
+
+int json_parse_zeros(struct arena *a, const char *text, size_t len, struct json **out,
+                     struct err *e)
+{
+    return parse(&(struct json_reader){.arena = a, .text = text, .len = len, .zeros = true, .e = e},
+                 out);
 }
 
 // ---- access ------------------------------------------------------------------------------------
