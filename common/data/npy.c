@@ -20,10 +20,8 @@ static const struct {
     const char *descr;
     enum array_type type;
 } npy_types[] = {
-    {"|u1", ARRAY_U8},
-    {"<i4", ARRAY_I32},
-    {"<i8", ARRAY_I64},
-    {"<f4", ARRAY_F32},
+    {"|u1", ARRAY_U8},  {"<i4", ARRAY_I32}, {"<i8", ARRAY_I64},
+    {"<f4", ARRAY_F32}, {"<u2", ARRAY_U16}, {"<u4", ARRAY_U32},
 };
 
 struct npy_cursor {
