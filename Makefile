@@ -52,7 +52,8 @@ PLAN_SRC    := $(PLAN_SRC:%=common/plan/%.c)
 # The programs that come with weft, compiled in as text.
 MODEL_PROGRAMS := gpt2 gpt3 llama llama2 mistral mixtral deepseek-v2-lite jaxformer qwen2 qwen3 gemma2 palm nanochat cookbook mlp vae starter
 
-DATA_SRC    := data_schema array array_type idx npy llmc dataset tokens pattern sampler job_set inspect prepare
+DATA_SRC    := data_schema array array_type idx npy llmc token_index dataset tokens pattern sampler job_set inspect
+DATA_SRC    += $(addprefix prepare/,input sources jsonl documents conveyor shards journal prepare)
 DATA_SRC    := $(DATA_SRC:%=common/data/%.c)
 
 CKPT_SRC    := ckpt_schema slice shard_file deal manifest manifest_json durable store store_write load commit lost_steps ls
@@ -91,9 +92,9 @@ RANK_SRC    += $(addprefix save/,saver snapshot)
 RANK_SRC    += $(addprefix train/,train trainer job_history inputs feed evaluate sampling choice algorithms asked pace)
 RANK_SRC    := $(RANK_SRC:%=worker/rank/%.c)
 
-CLI_SRC     := main flags completion cli_link cli_print message_json progress log_order request resolved_job data_files run_record run_left run_begin own_coordinator own_worker stored held_text local_ranks generation
+CLI_SRC     := main flags completion cli_link cli_print message_json progress log_order request resolved_job data_files run_record run_left run_begin own_coordinator own_worker stored held_text local_ranks generation bar
 # Each holds the verbs that its name says.
-CLI_SRC     += verb_act verb_doctor verb_files verb_generate verb_jobs verb_logs verb_model verb_plan verb_run verb_submit verb_watch verb_why
+CLI_SRC     += verb_act verb_data verb_doctor verb_files verb_generate verb_jobs verb_logs verb_model verb_plan verb_run verb_submit verb_watch verb_why
 CLI_SRC     := $(CLI_SRC:%=coordinator/cli/%.c)
 
 CPU_SRC     := cpu_backend cpu_memory pool loops cpu_gemm cpu_chain cpu_reduce cpu_rows cpu_block cpu_update
@@ -149,7 +150,7 @@ UNIT_MODEL   := model_language model_build model_initial model_examples model_pu
 UNIT_JOB     := job_yaml job_parse job_check job_print job_sharding job_sample job_model
 UNIT_COMPILE := compile compile_decoder compile_remat compile_context compile_heads compile_rules compile_reshard compile_programs explain_findings compile_collectives compile_precision compile_random compile_random_text compile_verify compile_sample compile_draws compile_zero compile_pipeline compile_schedule
 UNIT_COMPILE += explain_experts explain_repeated explain_own explain_programs compile_experts compile_experts_moved explain_picture explain_table explain_devices explain_fit explain_examples compile_order compile_meshes compile_own compile_fuse_rows compile_fuse_sums compile_fuse compile_copies compile_group compile_occupancy compile_pieces compile_pack compile_padded
-UNIT_DATA    := data_idx data_npy data_dataset data_tokens data_sampler data_inspect
+UNIT_DATA    := data_idx data_npy data_dataset data_tokens data_sampler data_inspect data_prepare data_index
 UNIT_CKPT    := ckpt_shard ckpt_deal ckpt_manifest ckpt_store ckpt_load ckpt_forged ckpt_commit ckpt_schedules ckpt_crash ckpt_snapshot
 UNIT_COLLECTIVE := collective_sum_tree collective_operations collective_peers collective_send collective_fake collective_tcp
 UNIT_RANK    := attempt_frame attempt_watch attempt_board attempt_leader rank_link rank_metrics rank_feed rank_attempt rank_agent rank_choice rank_pace rank_segments rank_transport rank_marks rank_initial_values
@@ -169,7 +170,7 @@ PARITY_TESTS := jax
 CUDA_PARTS  := algos
 CUDA_RIGS   := products choices faults
 SIM_TESTS    := sim
-FUZZERS     := json array job model plan shard manifest frame up
+FUZZERS     := json jsonl index array job model plan shard manifest frame up
 BENCHES     := kernels allreduce ckpt_write compile step
 # These link the service's libraries.
 SERVICE_BENCHES := hosts placement restart cancel
@@ -197,7 +198,7 @@ OPT  ?= -O2 -g
 SAN  ?=
 override CPPFLAGS += -I. -I$(BUILD)/gen -D_GNU_SOURCE -DWEFT_VERSION='"$(VERSION)"'
 override CFLAGS   += -std=c11 $(OPT) $(SAN) $(WARN) -fPIC -fno-strict-aliasing -pthread -MMD -MP
-COMMON_LIBS := -lyaml -lxxhash -lm
+COMMON_LIBS := -lyaml -lxxhash -lz -lzstd -lm
 RANK_LIBS   := -lprotobuf-c -lcrypto $(COMMON_LIBS) -ldl
 
 obj = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
@@ -269,7 +270,7 @@ deps:
 
 # `make test` installs what is missing by itself. Of a shell whose last command is not there make takes no output: so `true`.
 ifneq ($(filter all,$(MAKECMDGOALS)),)
-NEEDED  := yaml.h xxhash.h oneapi/dnnl/dnnl.h protobuf-c/protobuf-c.h grpc/grpc.h openssl/ssl.h sqlite3.h microhttpd.h
+NEEDED  := yaml.h xxhash.h zlib.h zstd.h oneapi/dnnl/dnnl.h protobuf-c/protobuf-c.h grpc/grpc.h openssl/ssl.h sqlite3.h microhttpd.h
 MISSING := $(shell for p in protoc-c $(filter-out -%,$(CC)); do command -v $$p >/dev/null || echo $$p; done; \
              printf '\043if !__has_include(<%s>)\n"%s"\n\043endif\n' $(foreach h,$(NEEDED),$h $h) | $(CC) -E -P - 2>/dev/null; \
              true)

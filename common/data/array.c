@@ -31,8 +31,7 @@ static const struct format {
     const char *refusal, *raw;
 } formats[] = {
     {"\0\0", 2, "idx", idx_parse, NULL, NULL},
-    {"\x93NUMPY", 6, "npy", npy_parse, NULL,
-     "an npy file: tokens are llm.c's files, or nothing but ids (in numpy, x.tofile(path))"},
+    {"\x93NUMPY", 6, "npy", npy_parse, NULL, NULL},
     {LLMC_U16, 4, "llm.c", llmc_parse, NULL, NULL},
     {LLMC_U32, 4, "llm.c", llmc_parse, NULL, NULL},
     {LLMC_GPT2, 4, "llm.c", NULL, "weights of llm.c's, no tokens", "weights of llm.c's, no tokens"},
@@ -93,7 +92,7 @@ static bool is_text(const struct array *a)
     return at > 0;
 }
 
-#define PREPARE "`weft data prepare --tokenizer bytes` makes tokens of text"
+#define PREPARE "`weft data prepare FILE --out DIR` makes tokens of text"
 
 int array_parse(struct array *a, struct err *e)
 {
@@ -119,6 +118,17 @@ int array_parse(struct array *a, struct err *e)
     return check_length(a, e);
 }
 
+static int check_npy_tokens(const struct array *a, struct err *e)
+{
+    if (a->shape.n == 1 && (a->type == ARRAY_U16 || a->type == ARRAY_U32))
+        return 0;
+    return err_set(
+        e, ERR_UNSUPPORTED,
+        "%s: byte 10: %d dimensions of %s: token ids are one row of u16 or u32 (in numpy, "
+        "x.reshape(-1).astype('uint32'))",
+        a->path, a->shape.n, array_type_name(a->type));
+}
+
 // A file of nothing but elements.
 static int parse_raw(struct array *a, enum array_type type, struct err *e)
 {
@@ -128,6 +138,10 @@ static int parse_raw(struct array *a, enum array_type type, struct err *e)
     size_t size = array_type_size(type);
     if (f && f->parse == llmc_parse)
         return array_parse(a, e);
+    if (f && f->parse == npy_parse) {
+        int rc = array_parse(a, e);
+        return rc ? rc : check_npy_tokens(a, e);
+    }
     if (f && f->raw)
         return err_set(e, ERR_UNSUPPORTED, "%s: byte 0: %s", a->path, f->raw);
     if (!a->file_len)
@@ -148,31 +162,36 @@ static int parse_raw(struct array *a, enum array_type type, struct err *e)
     return check_length(a, e);
 }
 
-static int map_file(struct array *a, const char *root, struct err *e)
+int array_map(struct array *a, const char *root, const char *path, struct err *e)
 {
     struct stat st;
+    *a = (struct array){.path = heap_strdup(path)};
     // A pipe of that name must not hang the open; regular files ignore the flag.
-    int rc = root_open(root, a->path, O_RDONLY | O_NONBLOCK, 0, &a->fd, e);
-    if (rc)
+    int rc = root_open(root, path, O_RDONLY | O_NONBLOCK, 0, &a->fd, e);
+    if (rc) {
+        array_close(a);
         return rc;
+    }
+    a->mapped = true;
     if (fstat(a->fd, &st) != 0)
-        rc = err_errno(e, ERR_IO, "cannot stat %s", a->path);
+        rc = err_errno(e, ERR_IO, "cannot stat %s", path);
+    else if (S_ISDIR(st.st_mode))
+        rc = err_set(e, ERR_DATA, "%s is a folder: name the files in it, as '%s/train-*.bin'", path,
+                     path);
     else if (!S_ISREG(st.st_mode))
-        rc = err_set(e, ERR_DATA, "%s: not a regular file", a->path);
-    if (rc == 0 && st.st_size > 0) {
+        rc = err_set(e, ERR_DATA, "%s: not a regular file", path);
+    if (!rc && st.st_size > 0) {
         void *m = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, a->fd, 0);
         if (m == MAP_FAILED)
-            rc = err_errno(e, ERR_IO, "cannot map %s", a->path);
-        else
+            rc = err_errno(e, ERR_IO, "cannot map %s", path);
+        else {
             a->file = m;
+            a->file_len = (size_t)st.st_size;
+        }
     }
-    if (rc) {
-        close(a->fd);
-        return rc;
-    }
-    a->file_len = (size_t)st.st_size;
-    a->mapped = true;
-    return 0;
+    if (rc)
+        array_close(a);
+    return rc;
 }
 
 int array_open(struct array *a, const char *path, struct err *e)
@@ -182,8 +201,7 @@ int array_open(struct array *a, const char *path, struct err *e)
 
 int array_open_beneath(struct array *a, const char *root, const char *path, struct err *e)
 {
-    *a = (struct array){.path = heap_strdup(path)};
-    int rc = map_file(a, root, e);
+    int rc = array_map(a, root, path, e);
     if (rc == 0)
         rc = array_parse(a, e);
     if (rc)
@@ -194,8 +212,7 @@ int array_open_beneath(struct array *a, const char *root, const char *path, stru
 int array_open_raw(struct array *a, const char *root, const char *path, enum array_type type,
                    struct err *e)
 {
-    *a = (struct array){.path = heap_strdup(path)};
-    int rc = map_file(a, root, e);
+    int rc = array_map(a, root, path, e);
     if (!rc)
         rc = parse_raw(a, type, e);
     if (rc)

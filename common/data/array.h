@@ -70,10 +70,13 @@ struct array {
 int array_open(struct array *a, const char *path, struct err *e);
 // As array_open, but for a path that must stay beneath `root` (base/root.h); null: no root.
 int array_open_beneath(struct array *a, const char *root, const char *path, struct err *e);
-// A file of nothing but little-endian elements of `type`; one of llm.c's is taken for what it is.
+// A file of tokens: nothing but little-endian elements of `type`; one of llm.c's, and an npy file of one
+// row of u16 or u32, are taken for what they are.
 // ARRAY_TYPE_COUNT: nobody has said the type, which is u16, and a file that is text is refused.
 int array_open_raw(struct array *a, const char *root, const char *path, enum array_type type,
                    struct err *e);
+// Opens and maps the file, and looks at nothing in it: `file` and `file_len` are set.
+int array_map(struct array *a, const char *root, const char *path, struct err *e);
 // What array_open() does once `path`, `file` and `file_len` are set. Closed even if refused.
 int array_parse(struct array *a, struct err *e);
 void array_close(struct array *a); // a zeroed or closed one is fine

@@ -7,7 +7,8 @@
 #pragma once
 #include "common/data/array.h"
 
-// The first bytes of llm.c's files: 20240520 and 20240801.
+// The first bytes of llm.c's files.
+enum { LLMC_MAGIC_U16 = 20240520, LLMC_MAGIC_U32 = 20240801 };
 #define LLMC_U16 "\x88\xd8\x34\x01"
 #define LLMC_U32 "\xa1\xd9\x34\x01"
 

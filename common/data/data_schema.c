@@ -21,7 +21,7 @@ const struct schema_row data_rows[DATA_ROWS] = {
      .names = formats,
      .doc =
          "of the files: idx (MNIST's) or npy (NumPy's) with images and labels, or tokens (ids one "
-         "after the other, or llm.c's .bin)"},
+         "after the other, llm.c's .bin, or .npy of u16 or u32)"},
     {.path = "data.dtype",
      .continues = CONTINUE_REFUSED,
      .type = SCHEMA_ENUM,

@@ -4,8 +4,10 @@
 
 #include <math.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "common/base/plain.h"
+#include "common/tokenizer/tokenizer.h"
 
 static void scan_values(struct inspect *in)
 {
@@ -27,7 +29,8 @@ static void scan_values(struct inspect *in)
 
 static bool holds_tokens(const struct array *a)
 {
-    return strcmp(a->format, "raw") == 0 || strcmp(a->format, "llm.c") == 0;
+    bool row = a->shape.n == 1 && (a->type == ARRAY_U16 || a->type == ARRAY_U32);
+    return strcmp(a->format, "raw") == 0 || strcmp(a->format, "llm.c") == 0 || row;
 }
 
 static void count_classes(struct inspect *in)
@@ -41,28 +44,110 @@ static void count_classes(struct inspect *in)
         in->histogram[array_int(a, i)]++;
 }
 
-// `weft data prepare` makes bytes as u16 ids, in a file that says nothing of it: one of no known
-// format whose numbers are all those of a byte is taken for that.
-static int open_bytes(struct inspect *in, const char *path)
+// ---- tokens ------------------------------------------------------------------------------------
+// Decodes the first ids with the tokenizer that the index names: bytes, or the one in the folder.
+static void decode_beginning(struct inspect *in, const struct array *tokens, const char *folder)
 {
-    int rc = array_open_raw(&in->array, NULL, path, ARRAY_U16, NULL);
-    for (uint64_t i = 0; !rc && i < in->array.count; i++)
-        if (array_int(&in->array, i) > UINT8_MAX) {
-            array_close(&in->array);
-            return ERR_DATA;
-        }
+    enum { LOOK = 48 };
+    struct tokenizer *t = NULL;
+    bool bytes = strcmp(in->index.digest, "bytes") == 0;
+    int32_t ids[LOOK];
+    size_t n = 0;
+    if (tokenizer_open(&t, bytes ? "bytes" : *folder ? folder : "./", NULL))
+        return;
+    in->decoded = strcmp(tokenizer_identity(t), in->index.digest) == 0;
+    for (; n < LOOK && n < tokens->count; n++)
+        ids[n] = (int32_t)array_int(tokens, n);
+    if (in->decoded)
+        tokenizer_decode(t, ids, n, false, &in->begins);
+    tokenizer_close(t);
+}
+
+static int check_shard(struct inspect *in, const char *folder, const struct token_shard *s,
+                       struct err *e)
+{
+    struct array a;
+    int rc = array_open(&a, arena_printf(&in->arena, "%s%s", folder, s->file), e);
+    if (rc)
+        return rc;
+    rc = token_index_check(&in->index, &a, e);
+    if (!rc) {
+        struct xxh3 *x = xxh3_new();
+        xxh3_update(x, a.data, a.count * array_type_size(a.type));
+        struct hash128 now = xxh3_digest(x);
+        xxh3_free(x);
+        if (now.hi != s->digest.hi || now.lo != s->digest.lo)
+            rc = err_set(e, ERR_CORRUPT,
+                         "%s: its tokens are not those that " TOKEN_INDEX " saw: it "
+                         "was changed or damaged",
+                         a.path);
+    }
+    if (!rc && s == in->index.shards)
+        decode_beginning(in, &a, folder);
+    array_close(&a);
     return rc;
+}
+
+static int open_folder(struct inspect *in, const char *folder, struct err *e)
+{
+    in->folder = true;
+    int rc = token_index_read(&in->arena, NULL, folder, &in->index, e);
+    if (rc == ERR_NOTFOUND)
+        err_wrap(e, "%s is no folder of tokens, or one that is not prepared to its end", in->path);
+    for (int i = 0; i < in->index.nshards && !rc; i++)
+        rc = check_shard(in, folder, &in->index.shards[i], e);
+    return rc;
+}
+
+// What lies beside a file of tokens says more of it.
+static int look_beside(struct inspect *in, struct err *e)
+{
+    const char *slash = strrchr(in->path, '/');
+    const char *folder =
+        arena_printf(&in->arena, "%.*s", (int)(slash ? slash + 1 - in->path : 0), in->path);
+    struct err none = {0};
+    int rc = token_index_read(&in->arena, NULL, folder, &in->index, &none);
+    if (rc == ERR_NOTFOUND)
+        return 0;
+    if (rc)
+        return err_set(e, rc, "%s", none.text);
+    rc = token_index_check(&in->index, &in->array, e);
+    if (!rc && token_index_find(&in->index, in->path + strlen(folder)))
+        decode_beginning(in, &in->array, folder);
+    return rc;
+}
+
+static bool is_folder(struct inspect *in, const char **folder)
+{
+    const char *slash = strrchr(in->path, '/'), *name = slash ? slash + 1 : in->path;
+    struct stat st;
+    if (stat(in->path, &st) == 0 && S_ISDIR(st.st_mode))
+        *folder = arena_printf(&in->arena, "%s/", in->path);
+    else if (strcmp(name, TOKEN_INDEX) == 0)
+        *folder = arena_printf(&in->arena, "%.*s", (int)(name - in->path), in->path);
+    else
+        return false;
+    return true;
 }
 
 int inspect_open(struct inspect *in, const char *path, enum array_type ids, struct err *e)
 {
-    *in = (struct inspect){0};
+    const char *folder;
+    *in = (struct inspect){.path = path};
+    if (is_folder(in, &folder)) {
+        int rc = open_folder(in, folder, e);
+        if (rc)
+            inspect_close(in);
+        return rc;
+    }
     int rc = ids == ARRAY_TYPE_COUNT ? array_open(&in->array, path, e)
                                      : array_open_raw(&in->array, NULL, path, ids, e);
-    if (rc == ERR_DATA && ids == ARRAY_TYPE_COUNT && !open_bytes(in, path))
-        rc = 0;
-    if (rc)
+    if (!rc && holds_tokens(&in->array))
+        rc = look_beside(in, e);
+    if (rc) {
+        inspect_close(in);
         return rc;
+    }
     scan_values(in);
     count_classes(in);
     return 0;
@@ -71,11 +156,51 @@ int inspect_open(struct inspect *in, const char *path, enum array_type ids, stru
 void inspect_close(struct inspect *in)
 {
     array_close(&in->array);
+    buf_clear(&in->begins);
+    arena_clear(&in->arena);
+}
+
+// ---- saying it ---------------------------------------------------------------------------------
+// A text as one line between quotes, whatever it holds.
+static void print_beginning(const struct inspect *in, struct buf *out)
+{
+    struct json_out w;
+    struct buf quoted = {0};
+    if (!in->decoded)
+        return;
+    json_out_init(&w, &quoted);
+    json_strn(&w, NULL, buf_str(&in->begins), in->begins.len);
+    plain_line(out, "  begins   %s", buf_str(&quoted));
+    json_out_clear(&w);
+    buf_clear(&quoted);
+}
+
+static void print_folder(const struct inspect *in, struct buf *out)
+{
+    const struct token_index *index = &in->index;
+    plain_line(out, "%s", in->path);
+    plain_line(out, "  tokens   of %s (%s), %lld of them, %lld ends a document; files of %s",
+               index->tokenizer, index->digest, (long long)index->vocab, (long long)index->end,
+               array_type_name(index->type));
+    for (int split = 0; split < TOKEN_SPLITS; split++) {
+        struct token_shard s = token_index_sum(index, split);
+        buf_printf(out, "  %-7s  %llu tokens, %llu documents", token_splits[split],
+                   (unsigned long long)s.tokens, (unsigned long long)s.documents);
+        if (s.tokens)
+            buf_printf(out, ", %llu bytes of text: %.3g a token", (unsigned long long)s.bytes,
+                       (double)s.bytes / (double)s.tokens);
+        buf_putc(out, '\n');
+    }
+    print_beginning(in, out);
 }
 
 void inspect_text(const struct inspect *in, struct buf *out)
 {
     const struct array *a = &in->array;
+    if (in->folder) {
+        print_folder(in, out);
+        return;
+    }
     plain_line(out, "%s", a->path);
     buf_printf(out, "  format   %s, %s, shape [", a->format, array_type_name(a->type));
     for (int i = 0; i < a->shape.n; i++)
@@ -86,6 +211,7 @@ void inspect_text(const struct inspect *in, struct buf *out)
     if (in->finite < a->count)
         buf_printf(out, "  warning  %llu values are not finite\n",
                    (unsigned long long)(a->count - in->finite));
+    print_beginning(in, out);
     if (!in->classes)
         return;
     buf_printf(out, "  classes  %d:", in->classes);
@@ -103,10 +229,42 @@ static void print_json_value(const struct inspect *in, const char *key, double v
         json_null(out, key);
 }
 
+static void put_beginning(const struct inspect *in, struct json_out *out)
+{
+    if (in->decoded)
+        json_strn(out, "begins", buf_str(&in->begins), in->begins.len);
+    else
+        json_null(out, "begins");
+}
+
+static void put_folder(const struct inspect *in, struct json_out *out)
+{
+    json_str(out, "path", in->path);
+    json_str(out, "format", "prepared");
+    json_str(out, "dtype", array_type_name(in->index.type));
+    json_str(out, "tokenizer", in->index.digest);
+    json_int(out, "vocab", in->index.vocab);
+    json_int(out, "end", in->index.end);
+    for (int split = 0; split < TOKEN_SPLITS; split++) {
+        struct token_shard s = token_index_sum(&in->index, split);
+        json_object(out, token_splits[split]);
+        json_uint(out, "tokens", s.tokens);
+        json_uint(out, "documents", s.documents);
+        json_uint(out, "bytes", s.bytes);
+        json_end(out);
+    }
+    put_beginning(in, out);
+}
+
 void inspect_json(const struct inspect *in, const char *key, struct json_out *out)
 {
     const struct array *a = &in->array;
     json_object(out, key);
+    if (in->folder) {
+        put_folder(in, out);
+        json_end(out);
+        return;
+    }
     json_str(out, "path", a->path);
     json_str(out, "format", a->format);
     json_str(out, "dtype", array_type_name(a->type));
@@ -129,5 +287,6 @@ void inspect_json(const struct inspect *in, const char *key, struct json_out *ou
     } else {
         json_null(out, "classes");
     }
+    put_beginning(in, out);
     json_end(out);
 }

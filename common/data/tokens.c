@@ -4,11 +4,34 @@
 #include "common/data/tokens.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/data/pattern.h"
+#include "common/data/token_index.h"
+
+// Reads the index beside the files, where `weft data prepare` left one.
+static int read_index(struct dataset *ds, const char *root, const char *path, struct arena *a,
+                      struct token_index *index, struct err *e)
+{
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    struct err none = {0};
+    int rc =
+        token_index_read(a, root, arena_printf(a, "%.*s", (int)(name - path), path), index, &none);
+    if (rc == ERR_NOTFOUND)
+        return 0;
+    if (rc)
+        return err_set(e, rc, "%s", none.text);
+    if (index->vocab <= ds->classes)
+        return 0;
+    return err_set(e, ERR_DATA,
+                   "%s: its tokenizer has %lld tokens (" TOKEN_INDEX
+                   " beside it), and model.vocab is "
+                   "%lld: it must be as large",
+                   path, (long long)index->vocab, (long long)ds->classes);
+}
 
 static int open_files(struct dataset *ds, const char *root, const char *const *files, int n,
-                      enum array_type type, struct err *e)
+                      enum array_type type, const struct token_index *index, struct err *e)
 {
     ds->files = calloc((size_t)n, sizeof *ds->files);
     if (!ds->files)
@@ -18,6 +41,11 @@ static int open_files(struct dataset *ds, const char *root, const char *const *f
         int rc = array_open_raw(&s->tokens, root, files[ds->nfiles], type, e);
         if (rc)
             return rc;
+        rc = token_index_check(index, &s->tokens, e);
+        if (rc) {
+            array_close(&s->tokens);
+            return rc;
+        }
         s->first = ds->n;
         ds->n += s->tokens.count ? (s->tokens.count - 1) / (uint64_t)ds->seq : 0;
     }
@@ -42,13 +70,15 @@ int dataset_open_tokens(struct dataset *ds, const char *root, const char *path,
                         enum array_type type, int64_t seq, int64_t vocab, struct err *e)
 {
     struct arena names = {0};
+    struct token_index index = {0};
     const char **files;
     int n, rc;
     PRE(seq >= 1 && vocab >= 1 && vocab <= INT32_MAX);
     *ds = (struct dataset){
         .classes = vocab, .seq = seq, .features = (uint64_t)seq + 1, .dtype = DT_I32};
     rc = pattern_files(root, path, &names, &files, &n, e);
-    rc = rc ? rc : open_files(ds, root, files, n, type, e);
+    rc = rc ? rc : read_index(ds, root, files[0], &names, &index, e);
+    rc = rc ? rc : open_files(ds, root, files, n, type, &index, e);
     rc = rc ? rc : check_samples(ds, e);
     if (rc) {
         tokens_close(ds);

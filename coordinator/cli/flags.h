@@ -47,6 +47,14 @@ enum flag {
     FLAG_STOP_IDS,
     FLAG_CONTEXT,
     FLAG_SLIDE,
+    FLAG_OUT,
+    FLAG_FORMAT,
+    FLAG_FIELD,
+    FLAG_END,
+    FLAG_VAL_FRACTION,
+    FLAG_SHARD_TOKENS,
+    FLAG_THREADS,
+    FLAG_VOCAB,
     FLAGS
 };
 #define FLAG_BIT(f) (UINT64_C(1) << (f))
@@ -61,6 +69,9 @@ struct args { // texts are borrowed from argv
     int rank;          // -1 for all
     int lines;         // the last so many; 0 for all
     int epoch;         // of one attempt; 0 for all
+    const char *out, *format, *field, *end, *val_fraction;
+    int64_t shard_tokens, vocab; // 0: not given
+    int threads;                 // 0: all cores
     const char *set[ARGS_MAX_SET];
     int nset;
     const char *mesh;

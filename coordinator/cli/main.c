@@ -86,9 +86,18 @@ static const struct verb verbs[] = {
      verb_checkpoints, A_JOB, 0},
     {"ckpt", "ls|verify DIR", "list checkpoints, or read and check every byte", F(JSON), 1, 2,
      verb_ckpt, NULL, 0},
-    {"data", "inspect FILE… | prepare --tokenizer bytes TEXT TOKENS",
-     "format, shape and values of data files; or tokens made of text",
-     F(JSON) | F(TOKENIZER) | F(IDS), 1, ARGS_MAX, verb_data, NULL, 0},
+    {"data", "inspect PATH… | prepare IN… --out DIR",
+     "what data files and folders hold; or tokens made of text",
+     F(JSON) | F(IDS) | F(OUT) | F(TOKENIZER) | F(END) | F(FORMAT) | F(FIELD) | F(VAL_FRACTION) |
+         F(SHARD_TOKENS) | F(THREADS),
+     1, ARGS_MAX, verb_data,
+     "prepare takes texts, a document each, and JSONL, a document a line, packed with gzip or zstd "
+     "or "
+     "not;\n"
+     "patterns may be in quotes ('data/*.jsonl.zst'), and - is standard input. It writes files of "
+     "tokens\n"
+     "and their index; killed or interrupted, the same command continues it.",
+     0},
     {"generate", "CKPT", "continue texts with a checkpoint's model, here",
      F(PROMPT) | F(PROMPTS) | F(TOKENS) | F(SAMPLES) | F(TEMPERATURE) | F(TOP_K) | F(TOP_P) |
          F(MIN_P) | F(PENALTY) | F(SEED) | F(STOP) | F(STOP_IDS) | F(CONTEXT) | F(SLIDE) |

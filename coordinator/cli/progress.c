@@ -11,9 +11,8 @@
 #include "common/attempt/frame.h"
 #include "common/base/clock.h"
 #include "common/base/plain.h"
+#include "coordinator/cli/bar.h"
 #include "coordinator/cli/message_json.h"
-
-enum { LIVE_MS = 100, PLAIN_MS = 5000 };
 
 void progress_init(struct progress *p, bool json)
 {
@@ -220,7 +219,7 @@ void progress_update(struct progress *p, const Weft__V1__WatchUpdate *u)
         show_unsaved(p, u->status);
     if (u->report && u->report->n_samples)
         show_samples(p, u->report);
-    int64_t every = (p->live ? LIVE_MS : PLAIN_MS) * CLOCK_MS;
+    int64_t every = (p->live ? BAR_LIVE_MS : BAR_PLAIN_MS) * CLOCK_MS;
     bool due = now - p->shown_ns >= every && p->step != p->said_step;
     if (worth || due || (p->live && !p->open && p->state))
         show_line(p, now);

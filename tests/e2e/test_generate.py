@@ -27,7 +27,7 @@ def trained(tmp_path_factory):
     """A small decoder of bytes, and its folder of checkpoints. The files that trained it are gone."""
     place = tmp_path_factory.mktemp("trained")
     (place / "text").write_bytes(pathlib.Path("/usr/share/common-licenses/GPL-3").read_bytes())
-    assert runs.weft("data", "prepare", "--tokenizer", "bytes", str(place / "text"), str(place / "tokens")).code == 0
+    runs.put_tokens(place / "text", place / "tokens")
     made = {
         "name": "gen",
         "model": {"program": "gpt2", "layers": 2, "embed": 32, "heads": 4, "seq": SEQ, "vocab": VOCAB, "vocab_multiple": 96},

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Token files as users have them: bytes of text, llm.c's, ids alone, many files by a pattern. The same
 ids train to the same numbers whatever file they come in."""
+import io
 import json
 import struct
 
@@ -16,11 +17,19 @@ def llmc(magic, version, dtype):
     return struct.pack("<256i", magic, version, len(IDS), *[0] * 253) + IDS.astype(dtype).tobytes()
 
 
+def npy(dtype):
+    out = io.BytesIO()
+    numpy.save(out, IDS.astype(dtype))
+    return out.getvalue()
+
+
 FORMATS = {
     "raw-u16": (IDS.astype("<u2").tobytes(), "u16"),
     "raw-u32": (IDS.astype("<u4").tobytes(), "u32"),
     "llmc-u16": (llmc(20240520, 1, "<u2"), "u32"),  # its header knows better than the job
     "llmc-u32": (llmc(20240801, 7, "<u4"), "u16"),
+    "npy-u16": (npy("<u2"), "u32"),
+    "npy-u32": (npy("<u4"), "auto"),
 }
 
 
@@ -85,39 +94,18 @@ def test_a_file_that_cannot_be_ends_the_run_naming_file_and_byte(place, name, ra
     assert f"{name}: {says}" in end.out + end.err, end
 
 
-def test_inspect_reads_what_prepare_makes(place):
-    (place / "text").write_bytes(b"abc\xff" * 5)
-    end = runs.weft("data", "prepare", "--tokenizer", "bytes", str(place / "text"), str(place / "tokens"))
-    assert end.code == 0, end
-    said = runs.weft("data", "inspect", "--ids", "u16", str(place / "tokens"))
-    assert said.code == 0 and "raw, u16, shape [20]" in said.out and "min 97, max 255" in said.out, said
+def test_inspect_needs_to_hear_what_ids_alone_are(place):
     (place / "llmc").write_bytes(FORMATS["llmc-u32"][0])
     said = runs.weft("data", "inspect", str(place / "llmc"))
     assert said.code == 0 and "llm.c, u32, shape [4000]" in said.out and "elements from byte 1024" in said.out, said
-    without = runs.weft("data", "inspect", str(place / "tokens"))
-    assert without.code == 0 and "raw, u16, shape [20]" in without.out, without  # numbers of bytes: prepared
-    (place / "ids").write_bytes(bytes([1, 2, 3, 4]) * 5)
-    unknown = runs.weft("data", "inspect", str(place / "ids"))
+    (place / "ids").write_bytes(FORMATS["raw-u16"][0])
+    said = runs.weft("data", "inspect", "--ids", "u16", str(place / "ids"))
+    assert said.code == 0 and "raw, u16, shape [4000]" in said.out and "min 0, max 250" in said.out, said
+    (place / "unknown").write_bytes(bytes([1, 2, 3, 4]) * 5)
+    unknown = runs.weft("data", "inspect", str(place / "unknown"))
     assert unknown.code == 1 and "--ids" in unknown.err, unknown
     (place / "job.yaml").write_text("name: a\nmodel: {program: gpt2}\n")
     text = runs.weft("data", "inspect", str(place / "job.yaml"))
     assert text.code == 1 and "this is text, no array and no tokens: `weft data prepare" in text.err and "job files" in text.err, text
-    wrong = runs.weft("data", "inspect", "--ids", "u8", str(place / "tokens"))
+    wrong = runs.weft("data", "inspect", "--ids", "u8", str(place / "ids"))
     assert wrong.code == 2 and "--ids is u16 or u32" in wrong.err, wrong
-
-
-def test_prepare_says_for_programs_what_it_made(place):
-    (place / "text").write_bytes(b"abc")
-    end = runs.weft("data", "prepare", "--tokenizer", "bytes", str(place / "text"), str(place / "tokens"), "--json")
-    assert end.code == 0, end
-    assert json.loads(end.out) == {"file": str(place / "tokens"), "tokens": 3, "dtype": "u16"}
-
-
-@pytest.mark.parametrize("flags, files, says", [
-    (["--tokenizer", "bytes"], ["text"], "prepare takes two files: the text, and the one that its tokens make"),
-    (["--tokenizer", "bytes", "--ids", "u32"], ["text", "tokens"], "prepare takes no --ids: it writes u16"),
-    ([], ["text", "tokens"], "prepare needs --tokenizer bytes: it knows no other"),
-])  # fmt: skip
-def test_prepare_says_what_it_lacks_or_does_not_take(flags, files, says):
-    end = runs.weft("data", "prepare", *flags, *files)
-    assert end.code == 2 and end.err.splitlines()[0] == f"weft data: {says}", end

@@ -65,6 +65,8 @@ HOMES = {  # header prefix -> the only place that may include it
     "oneapi": "kernels/cpu/",
     "protobuf-c": ("common/rpc/",),
     "microhttpd.h": "coordinator/serve/http.c",
+    "zlib.h": "common/data/prepare/",
+    "zstd.h": "common/data/prepare/",
     "cuda": "kernels/cuda/",
     "nccl.h": "worker/collective/nccl.c",
     "utf8proc.h": "common/tokenizer/",

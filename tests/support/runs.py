@@ -471,6 +471,15 @@ def damage(path):
         f.write(bytes([byte ^ 1]))
 
 
+def put_tokens(text, to):
+    """The file's bytes as tokens, in one file of `weft data prepare`'s."""
+    made = pathlib.Path(f"{to}.made")
+    end = weft("data", "prepare", str(text), "--format", "text", "--out", str(made))
+    assert end.code == 0, end
+    (made / "train-00000.bin").rename(to)
+    shutil.rmtree(made)
+
+
 def weft(*args):
     p = subprocess.run([WEFT, *args], capture_output=True, text=True, timeout=WATCHDOG, check=False)
     return Ended(p.returncode, p.stdout, p.stderr)

@@ -118,7 +118,7 @@ static void tokens_have_no_classes(void **state)
     struct inspect in;
     struct buf text = {0};
     datafile_write(&f, "a\0b\0", 4);
-    assert_int_equal(inspect_open(&in, f.path, ARRAY_TYPE_COUNT, NULL), 0);
+    assert_int_equal(inspect_open(&in, f.path, ARRAY_U16, NULL), 0);
     assert_int_equal(in.classes, 0);
     inspect_text(&in, &text);
     assert_null(strstr(text.data, "classes"));

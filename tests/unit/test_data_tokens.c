@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Token files: raw ids, llm.c's, and what `weft data prepare` makes; samples that overlap by one.
+// Token files: raw ids, llm.c's, npy's; samples that overlap by one.
 
 #include "common/data/dataset.h"
-#include "common/data/prepare.h"
 #include "common/data/sampler.h"
 #include "tests/unit/datafile.h"
 #include "tests/unit/unit.h"
@@ -97,8 +96,7 @@ static void what_is_no_file_of_ids_is_refused_by_name(void **state)
         int code;
         const char *says;
     } cases[] = {
-        {"\x93NUMPY\1\0v\0{'des", 16, ARRAY_U16, ERR_UNSUPPORTED,
-         "byte 0: an npy file: tokens are"},
+        {"\x93NUMPY\1\0v\0{'des", 16, ARRAY_U16, ERR_DATA, "npy header: the file ends inside it"},
         {"\x1f\x8b\x08\0\0\0\0\0", 8, ARRAY_U16, ERR_UNSUPPORTED, "byte 0: compressed with gzip"},
         {"PK\3\4\0\0\0\0", 8, ARRAY_U32, ERR_UNSUPPORTED, "byte 0: a zip archive"},
         {"\xc6\xd7\x34\x01\3\0\0\0", 8, ARRAY_U16, ERR_UNSUPPORTED,
@@ -329,84 +327,55 @@ static void an_id_beyond_the_vocabulary_is_named_when_it_is_read(void **state)
     datafile_remove(&f);
 }
 
-static void prepared_bytes_are_the_texts_own(void **state)
+static void write_npy(struct datafile *f, const char *dict, const void *ids, size_t len)
 {
-    struct datafile text;
+    struct buf b = {0};
+    npy_header(&b, 1, dict);
+    buf_append(&b, ids, len);
+    datafile_write(f, b.data, b.len);
+    buf_clear(&b);
+}
+
+static void an_npy_row_of_u16_or_u32_is_tokens(void **state)
+{
+    static const uint32_t wide[] = {7, 70000, 9, 3};
+    static const uint16_t narrow[] = {7, 700, 9, 3};
+    struct datafile f;
     struct dataset ds;
-    struct err e = {0};
-    char to[4200];
-    int32_t out[6];
-    unsigned long long tokens = 0;
+    int32_t out[4];
     (void)state;
-    datafile_write(&text, "we\xff\0t.", 6);
-    snprintf(to, sizeof to, "%s.tokens", text.path);
-    assert_int_equal(prepare_bytes(text.path, to, &tokens, &e), 0);
-    assert_int_equal(tokens, 6);
-    assert_int_equal(dataset_open_tokens(&ds, NULL, to, ARRAY_U16, 5, 256, &e), 0);
-    assert_int_equal(dataset_read(&ds, (uint64_t[]){0}, 1, out, NULL, &e), 0);
-    assert_int_equal(out[0], 'w');
-    assert_int_equal(out[2], 255);
-    assert_int_equal(out[3], 0);
-    assert_int_equal(out[5], '.');
+    write_npy(&f, "{'descr': '<u4', 'fortran_order': False, 'shape': (4,), }", wide, sizeof wide);
+    assert_int_equal(dataset_open_tokens(&ds, NULL, f.path, ARRAY_TYPE_COUNT, 3, 70001, NULL), 0);
+    assert_int_equal(dataset_read(&ds, (uint64_t[]){0}, 1, out, NULL, NULL), 0);
+    assert_int_equal(out[1], 70000);
     dataset_close(&ds);
-    unlink(to);
-    datafile_remove(&text);
-    assert_int_equal(prepare_bytes(text.path, to, &tokens, &e), ERR_NOTFOUND);
-    assert_int_equal(access(to, F_OK), -1);
+    datafile_remove(&f);
+    write_npy(&f, "{'descr': '<u2', 'fortran_order': False, 'shape': (4,), }", narrow,
+              sizeof narrow);
+    assert_int_equal(dataset_open_tokens(&ds, NULL, f.path, ARRAY_U32, 3, 1000, NULL), 0);
+    assert_int_equal(dataset_read(&ds, (uint64_t[]){0}, 1, out, NULL, NULL), 0);
+    assert_int_equal(out[1], 700);
+    dataset_close(&ds);
+    datafile_remove(&f);
 }
 
-static void an_empty_text_makes_no_tokens(void **state)
+static void an_npy_file_of_another_shape_is_refused(void **state)
 {
-    struct datafile text;
-    struct err e = {0};
-    char to[4200], says[4200];
-    unsigned long long tokens = 0;
+    static const uint32_t words[] = {7, 8, 9, 3};
+    static const char *const dicts[] = {
+        "{'descr': '<u4', 'fortran_order': False, 'shape': (2, 2), }",
+        "{'descr': '<i4', 'fortran_order': False, 'shape': (4,), }"};
     (void)state;
-    datafile_write(&text, "", 0);
-    snprintf(to, sizeof to, "%s.tokens", text.path);
-    snprintf(says, sizeof says, "%s is empty", text.path);
-    assert_int_equal(prepare_bytes(text.path, to, &tokens, &e), ERR_INVALID);
-    assert_non_null(strstr(e.text, says));
-    assert_int_equal(access(to, F_OK), -1);
-    strcat(to, ".part");
-    assert_int_equal(access(to, F_OK), -1);
-    datafile_remove(&text);
-}
-
-// Whether tokens of the text at `from` are refused at `to`, with the text as it was.
-static void assert_kept(const struct datafile *text, const char *to)
-{
-    struct err e = {0};
-    char kept[8] = "";
-    unsigned long long tokens = 0;
-    assert_int_equal(prepare_bytes(text->path, to, &tokens, &e), ERR_INVALID);
-    assert_non_null(strstr(e.text, to));
-    FILE *f = fopen(text->path, "rb");
-    assert_non_null(f);
-    assert_int_equal(fread(kept, 1, sizeof kept, f), 4);
-    assert_string_equal(kept, "text");
-    fclose(f);
-}
-
-static void tokens_never_take_the_place_of_their_text_or_of_no_file(void **state)
-{
-    struct datafile text;
-    char link[4200], part[4200];
-    (void)state;
-    datafile_write(&text, "text", 4);
-    assert_kept(&text, text.path);
-    snprintf(link, sizeof link, "%s/link", text.dir);
-    assert_int_equal(symlink(text.path, link), 0);
-    assert_kept(&text, link);
-    snprintf(part, sizeof part, "%s/other.part", text.dir);
-    assert_int_equal(symlink(text.path, part), 0);
-    part[strlen(part) - strlen(".part")] = 0;
-    assert_kept(&text, part);
-    assert_kept(&text, text.dir);
-    unlink(link);
-    strcat(part, ".part");
-    unlink(part);
-    datafile_remove(&text);
+    for (int i = 0; i < 2; i++) {
+        struct datafile f;
+        struct dataset ds;
+        struct err e = {0};
+        write_npy(&f, dicts[i], words, sizeof words);
+        assert_int_equal(dataset_open_tokens(&ds, NULL, f.path, ARRAY_TYPE_COUNT, 3, 100, &e),
+                         ERR_UNSUPPORTED);
+        assert_non_null(strstr(e.text, "token ids are one row of u16 or u32"));
+        datafile_remove(&f);
+    }
 }
 
 int main(void)
@@ -421,9 +390,8 @@ int main(void)
         cmocka_unit_test(an_epoch_takes_every_window_of_every_file_once),
         cmocka_unit_test(a_shard_that_is_cut_while_in_use_is_named),
         cmocka_unit_test(an_id_beyond_the_vocabulary_is_named_when_it_is_read),
-        cmocka_unit_test(prepared_bytes_are_the_texts_own),
-        cmocka_unit_test(an_empty_text_makes_no_tokens),
-        cmocka_unit_test(tokens_never_take_the_place_of_their_text_or_of_no_file),
+        cmocka_unit_test(an_npy_row_of_u16_or_u32_is_tokens),
+        cmocka_unit_test(an_npy_file_of_another_shape_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

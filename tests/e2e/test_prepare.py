@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`weft data prepare` as a user has it: texts of all kinds to a folder of tokens, a training on them, and
+what is there after a kill at any moment, on a full disk, after Ctrl-C."""
+import gzip
+import json
+import os
+import random
+import signal
+import subprocess
+import time
+
+import numpy
+import pytest
+import runs
+
+SHIM = str(runs.BUILD / "libfaultshim.so")
+LICENCES = runs.pathlib.Path("/usr/share/common-licenses")
+
+
+def documents(n, seed=1):
+    draw = random.Random(seed)
+    words = (LICENCES / "GPL-3").read_text().split()
+    return [" ".join(draw.choices(words, k=draw.randint(1, 120))) + " é😀" for _ in range(n)]
+
+
+def put_lines(path, texts, field="text"):
+    data = "".join(json.dumps({"n": i, field: t}) + "\n" for i, t in enumerate(texts)).encode()
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+
+
+def prepare(*args, **more):
+    p = subprocess.run([runs.WEFT, "data", "prepare", *map(str, args)], capture_output=True, timeout=runs.WATCHDOG,
+                       check=False, **more)  # fmt: skip
+    return runs.Ended(p.returncode, p.stdout.decode(), p.stderr.decode())
+
+
+def wait_for(path):
+    end = time.monotonic() + runs.WATCHDOG
+    while not path.exists():
+        assert time.monotonic() < end, f"no {path}"
+        time.sleep(0.01)
+
+
+def contents(folder):
+    return {f.name: f.read_bytes() for f in folder.iterdir() if not f.name.startswith(".")}
+
+
+def tokens_of(folder, split):
+    ids = [numpy.frombuffer(f.read_bytes()[1024:], "<u2") for f in sorted(folder.glob(f"{split}-*.bin"))]
+    return numpy.concatenate(ids).astype("u1").tobytes()
+
+
+def test_from_text_to_a_training_and_back(place):
+    texts = documents(1500)
+    put_lines(place / "a.jsonl", texts[:700])
+    put_lines(place / "b.jsonl.gz", texts[700:])
+    out = place / "tokens"
+    end = prepare(place / "*.jsonl*", "--out", out, "--val-fraction", "0.1", "--shard-tokens", "200000", "--json")
+    assert end.code == 0, end
+    said = json.loads(end.out)
+    assert said["train"]["documents"] == 1350 and said["val"]["documents"] == 150 and said["dtype"] == "u16", said
+    split = {"train": [], "val": []}
+    for i, text in enumerate(tokens_of(out, "train").split(b"\0")[:-1]):
+        split["train"].append(text.decode())
+    for text in tokens_of(out, "val").split(b"\0")[:-1]:
+        split["val"].append(text.decode())
+    assert sorted(split["train"] + split["val"]) == sorted(texts)  # each once
+    assert split["train"] == [t for t in texts if t in set(split["train"])]  # and in their order
+    assert said["val"]["bytes"] == sum(len(t.encode()) for t in split["val"])
+
+    seen = runs.weft("data", "inspect", str(out), str(out / "index.json"), str(out / "val-*.bin"))
+    assert seen.code == 0, seen
+    assert seen.out.count("  val      ") == 2 and seen.out.count('  begins   "') == 3, seen
+    assert f"{said['train']['tokens']} tokens, 1350 documents" in seen.out, seen
+
+    job = {
+        "name": "prepared",
+        "model": {"program": "gpt2", "layers": 1, "embed": 16, "heads": 2, "seq": 32, "vocab": 256},
+        "data": {"format": "tokens", "train": {"tokens": f"{out}/train-*.bin"}, "eval": {"tokens": f"{out}/val-*.bin"},
+                 "batch": 8},
+        "mesh": {"data": 2},
+        "train": {"steps": 8},
+        "eval": {"every": 4, "batches": 2},
+    }  # fmt: skip
+    (place / "job.yaml").write_text(json.dumps(job))
+    ran = subprocess.run([runs.WEFT, "run", "job.yaml"], cwd=place, capture_output=True, text=True, timeout=runs.WATCHDOG,
+                         check=False)  # fmt: skip
+    assert ran.returncode == 0 and "eval loss" in ran.stdout, ran
+
+    shard = out / "train-00001.bin"
+    shard.write_bytes(shard.read_bytes()[:-2])
+    assert "train-00001.bin: byte " in runs.weft("data", "inspect", str(out)).err
+    head = bytearray(shard.read_bytes())
+    head[8:12] = (len(head[1024:]) // 2).to_bytes(4, "little")
+    shard.write_bytes(head)
+    wrong = subprocess.run([runs.WEFT, "plan", "job.yaml"], cwd=place, capture_output=True, text=True, check=False)
+    assert wrong.returncode == 2 and "train-00001.bin: it holds 199999 tokens" in wrong.stdout, wrong
+
+
+def test_standard_input_and_other_fields(place):
+    texts = documents(40)
+    put_lines(place / "in.jsonl", texts, "content")
+    lines = (place / "in.jsonl").read_bytes()
+    end = prepare("-", "--out", place / "out", "--format", "jsonl", "--field", "content", input=lines)
+    assert end.code == 0 and "40 documents" in end.out, end
+    assert tokens_of(place / "out", "train") == b"".join(t.encode() + b"\0" for t in texts)
+    end = prepare("-", "--out", place / "text", "--format", "text", input=lines)
+    assert end.code == 0 and tokens_of(place / "text", "train") == lines + b"\0", end
+
+
+@pytest.mark.parametrize("args, says", [
+    ([], "prepare takes texts (files, patterns, or - for standard input) and --out DIR"),
+    (["in.jsonl"], "prepare takes texts (files, patterns, or - for standard input) and --out DIR"),
+    (["in.jsonl", "--out", "o", "--ids", "u16"], "prepare takes no --ids: what the tokenizer has decides"),
+    (["in.jsonl", "--out", "o", "--val-fraction", "1"], "--val-fraction is a number from 0 to less than 1"),
+    (["in.jsonl", "--out", "o", "--format", "csv"], "--format is text or jsonl, not 'csv'"),
+    (["in.jsonl", "--out", "o", "--tokenizer", "ids"], "prepare makes tokens with bytes or a tokenizer's file"),
+    (["-", "--out", "o"], "standard input has no name that says what it holds: --format text (one document) or --format "
+     "jsonl (one a line)"),
+    ([".", "--out", "o"], ". is a folder: name its files, as './*.jsonl'"),
+])  # fmt: skip
+def test_wrong_words_are_refused_and_leave_nothing(place, args, says):
+    put_lines(place / "in.jsonl", documents(3))
+    end = prepare(*args, cwd=place)
+    assert end.code == 2 and end.err.splitlines()[0] == f"weft data: {says}", end
+    assert not (place / "o").exists()
+
+
+def test_a_bad_line_ends_it_by_name_and_the_mended_file_is_another_input(place):
+    put_lines(place / "in.jsonl", documents(3))
+    with open(place / "in.jsonl", "a", encoding="utf8") as f:
+        f.write('{"n": 7}\n')
+    end = prepare("in.jsonl", "--out", "o", cwd=place)
+    assert end.code == 1 and "in.jsonl: line 4 (from byte " in end.err and "no field 'text': it has 'n'" in end.err, end
+    assert not list((place / "o").glob("*.bin")) and not (place / "o/index.json").exists()
+    put_lines(place / "in.jsonl", documents(4))
+    end = prepare("in.jsonl", "--out", "o", cwd=place)
+    assert end.code == 2 and "from other inputs, or they were changed since" in end.err, end
+
+
+class Faulty:
+    """A preparation of three MiB into shards of a third, with faults at its calls on the folder."""
+
+    def __init__(self, place):
+        self.place = place
+        put_lines(place / "in.jsonl", documents(8000))
+        self.calm = place / "calm"
+        assert self.run(self.calm).code == 0
+        self.wanted = contents(self.calm)
+        log = place / "calls"
+        assert self.run(place / "counted", FAULT_LOG=str(log)).code == 0
+        self.calls = len(log.read_text().splitlines())
+
+    def run(self, out, **fault):
+        args = [self.place / "in.jsonl", "--out", out, "--val-fraction", "0.2", "--shard-tokens", "900000", "--threads", "2"]
+        if not fault:
+            return prepare(*args)
+        out.mkdir(exist_ok=True)
+        return prepare(*args, env={**os.environ, "LD_PRELOAD": SHIM, "FAULT_DIR": os.path.realpath(out), **fault})
+
+
+@pytest.fixture(scope="module", name="faulty")
+def make_faulty(tmp_path_factory):
+    return Faulty(tmp_path_factory.mktemp("faulty"))
+
+
+def test_killed_at_any_call_it_continues_to_the_same_bytes(faulty):
+    assert faulty.calls > 30
+    for at in range(1, faulty.calls + 1, 1 if runs.LONG else 7):
+        out = faulty.place / f"killed-{at}"
+        assert faulty.run(out, FAULT_AT=str(at), FAULT_DO="kill").code == -signal.SIGKILL
+        assert not (out / "index.json").exists() or contents(out) == faulty.wanted, at
+        assert faulty.run(out).code == 0
+        assert contents(out) == faulty.wanted, at
+
+
+def test_work_that_was_kept_is_not_done_again(faulty):
+    out, log = faulty.place / "once", faulty.place / "once-calls"
+    at = faulty.calls * 3 // 4
+    faulty.run(out, FAULT_AT=str(at), FAULT_DO="kill")
+    assert faulty.run(out, FAULT_LOG=str(log)).code == 0
+    written = {line.split()[2] for line in log.read_text().splitlines() if line.split()[1] == "write"}
+    assert "train-00000.bin.part" not in written and "train-00001.bin.part" not in written, written
+
+
+def test_a_full_disk_is_said_and_continued_when_there_is_room(faulty):
+    for at in (2, 6):
+        out = faulty.place / f"full-{at}"
+        end = faulty.run(out, FAULT_AT=f"{at}+", FAULT_KIND="write", FAULT_DO="ENOSPC")
+        assert end.code == 1 and "No space left on device" in end.err, end
+        assert not list(out.glob("*.bin")), list(out.iterdir())
+        assert faulty.run(out).code == 0 and contents(out) == faulty.wanted
+
+
+def test_an_interrupt_leaves_what_the_same_command_continues(place):
+    texts = documents(50)
+    put_lines(place / "in.jsonl", texts)
+    lines = (place / "in.jsonl").read_bytes()
+    args = [runs.WEFT, "data", "prepare", "-", "--format", "jsonl", "--out", str(place / "out")]
+    with subprocess.Popen(args, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as p:
+        p.stdin.write(lines)
+        p.stdin.flush()
+        wait_for(place / "out/prepare.json")
+        p.send_signal(signal.SIGINT)
+        assert p.wait(runs.WATCHDOG) == 130
+        assert b"interrupted; the same command continues it" in p.stderr.read()
+        p.stdin.close()
+    assert not list((place / "out").glob("*.bin"))
+    end = prepare(*args[3:], input=lines)
+    assert end.code == 0 and tokens_of(place / "out", "train") == b"".join(t.encode() + b"\0" for t in texts), end
+
+
+def test_two_at_once_do_not_share_a_folder(place):
+    args = [runs.WEFT, "data", "prepare", "-", "--format", "jsonl", "--out", str(place / "out")]
+    with subprocess.Popen(args, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as p:
+        wait_for(place / "out/prepare.json")
+        end = prepare(*args[3:], input=b"")
+        assert end.code == 2 and "another process prepares into" in end.err, end
+        p.communicate(b'{"text": "a"}\n', runs.WATCHDOG)
+    assert p.returncode == 0 and tokens_of(place / "out", "train") == b"a\0"
