@@ -24,7 +24,8 @@ JOB_SRC     := text job_tree yaml setting job_mesh job_sharding job_model pipeli
 JOB_SRC     := $(JOB_SRC:%=common/job/%.c)
 
 # Text to token ids and back, the lowest first.
-TOKENIZER_SRC := token_ids plain_kinds tokenizer
+TOKENIZER_SRC := token_ids char_class nfc known_patterns class_pattern regex_pattern
+TOKENIZER_SRC += vocabulary piece_cache bpe added_tokens normalize encode decode read_model read_json plain_kinds tokenizer
 TOKENIZER_SRC := $(TOKENIZER_SRC:%=common/tokenizer/%.c)
 
 # The compiler's storeys, the lowest first.
@@ -145,7 +146,7 @@ FAKE_SRC    := $(FAKE_SRC:%=tests/cuda/%.c)
 
 # Each is tests/<dir>/test_<name>.c, a cmocka program; those of a room are linked as one (ROOMS).
 UNIT_BASE    := err url deadline arena buf plain list map log rand hash json stream root folder host_address flag cores child
-UNIT_TOKENIZER := tokenizer_kinds
+UNIT_TOKENIZER := tokenizer_kinds tokenizer_files
 UNIT_MODEL   := model_language model_build model_initial model_examples model_published model_experts model_attention model_limits model_places
 UNIT_JOB     := job_yaml job_parse job_check job_print job_sharding job_sample job_model
 UNIT_COMPILE := compile compile_decoder compile_remat compile_context compile_heads compile_rules compile_reshard compile_programs explain_findings compile_collectives compile_precision compile_random compile_random_text compile_verify compile_sample compile_draws compile_zero compile_pipeline compile_schedule
@@ -198,7 +199,7 @@ OPT  ?= -O2 -g
 SAN  ?=
 override CPPFLAGS += -I. -I$(BUILD)/gen -D_GNU_SOURCE -DWEFT_VERSION='"$(VERSION)"'
 override CFLAGS   += -std=c11 $(OPT) $(SAN) $(WARN) -fPIC -fno-strict-aliasing -pthread -MMD -MP
-COMMON_LIBS := -lyaml -lxxhash -lz -lzstd -lm
+COMMON_LIBS := -lyaml -lxxhash -lutf8proc -lpcre2-8 -lz -lzstd -lm
 RANK_LIBS   := -lprotobuf-c -lcrypto $(COMMON_LIBS) -ldl
 
 obj = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
@@ -270,7 +271,7 @@ deps:
 
 # `make test` installs what is missing by itself. Of a shell whose last command is not there make takes no output: so `true`.
 ifneq ($(filter all,$(MAKECMDGOALS)),)
-NEEDED  := yaml.h xxhash.h zlib.h zstd.h oneapi/dnnl/dnnl.h protobuf-c/protobuf-c.h grpc/grpc.h openssl/ssl.h sqlite3.h microhttpd.h
+NEEDED  := yaml.h xxhash.h utf8proc.h pcre2.h zlib.h zstd.h oneapi/dnnl/dnnl.h protobuf-c/protobuf-c.h grpc/grpc.h openssl/ssl.h sqlite3.h microhttpd.h
 MISSING := $(shell for p in protoc-c $(filter-out -%,$(CC)); do command -v $$p >/dev/null || echo $$p; done; \
              printf '\043if !__has_include(<%s>)\n"%s"\n\043endif\n' $(foreach h,$(NEEDED),$h $h) | $(CC) -E -P - 2>/dev/null; \
              true)

@@ -35,6 +35,7 @@ struct token_ids {
 };
 void token_ids_clear(struct token_ids *ids);
 void token_ids_put(struct token_ids *ids, int32_t id);
+void token_ids_append(struct token_ids *ids, const int32_t *from, size_t n);
 
 // ---- a tokenizer -------------------------------------------------------------------------------
 struct tokenizer;
