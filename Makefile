@@ -43,7 +43,7 @@ EXPLAIN_SRC += picture_draw picture picture_mesh picture_time picture_memory
 EXPLAIN_SRC := $(EXPLAIN_SRC:%=common/explain/%.c)
 
 # Reading programs, the lowest first; and building the graphs that they say.
-LANGUAGE_SRC := model_errors initial lexer parser syntax number model_names size_expression model_sizes model_program model_facts model_dims
+LANGUAGE_SRC := model_errors initial lexer parser foreign_section syntax number model_names size_expression model_sizes model_program model_facts model_dims
 LANGUAGE_SRC := $(LANGUAGE_SRC:%=common/language/%.c)
 MODEL_SRC   := draws loss term parameter algebra model_inputs layers attention_calls reductions mixture functions expression builder
 MODEL_SRC   := $(MODEL_SRC:%=common/model/%.c)
@@ -59,6 +59,10 @@ DATA_SRC    := $(DATA_SRC:%=common/data/%.c)
 
 CKPT_SRC    := ckpt_schema slice shard_file deal manifest manifest_json durable store store_write load commit lost_steps ls
 CKPT_SRC    := $(CKPT_SRC:%=common/ckpt/%.c)
+
+# Checkpoints of others, both ways.
+WEIGHTS_SRC := neutral_fields config mapping move foreign_files described beside npz export import
+WEIGHTS_SRC := $(WEIGHTS_SRC:%=common/weights/%.c)
 
 # What a leader decides about a running attempt, whoever leads: rank 0 or the coordinator.
 ATTEMPT_SRC := life page frame message leader_act board watch saves leader
@@ -95,7 +99,7 @@ RANK_SRC    := $(RANK_SRC:%=worker/rank/%.c)
 
 CLI_SRC     := main flags completion cli_link cli_print message_json progress log_order request resolved_job data_files run_record run_left run_begin own_coordinator own_worker stored held_text local_ranks generation bar
 # Each holds the verbs that its name says.
-CLI_SRC     += verb_act verb_data verb_doctor verb_files verb_generate verb_jobs verb_logs verb_model verb_plan verb_run verb_submit verb_watch verb_why
+CLI_SRC     += verb_act verb_data verb_doctor verb_files verb_generate verb_jobs verb_logs verb_model verb_plan verb_run verb_submit verb_watch verb_weights verb_why
 CLI_SRC     := $(CLI_SRC:%=coordinator/cli/%.c)
 
 CPU_SRC     := cpu_backend cpu_memory pool loops cpu_gemm cpu_chain cpu_reduce cpu_rows cpu_block cpu_update
@@ -185,7 +189,7 @@ SIM_WRAP    := open openat close fsync mkdir mkdirat stat fstat fstatat faccessa
                unlinkat read pread pwrite fdopendir readdir closedir getrandom
 SIM_WRAP    := $(SIM_WRAP:%=-Wl,--wrap=%)
 
-COMMON_SRC  := $(BASE_SRC) $(OP_SRC) $(LANGUAGE_SRC) $(TOKENIZER_SRC) $(JOB_SRC) $(COMPILE_SRC) $(EXPLAIN_SRC) $(MODEL_SRC) $(PLAN_SRC) $(DATA_SRC) $(CKPT_SRC)
+COMMON_SRC  := $(BASE_SRC) $(OP_SRC) $(LANGUAGE_SRC) $(TOKENIZER_SRC) $(JOB_SRC) $(COMPILE_SRC) $(EXPLAIN_SRC) $(MODEL_SRC) $(PLAN_SRC) $(DATA_SRC) $(CKPT_SRC) $(WEIGHTS_SRC)
 
 # ---- flags -------------------------------------------------------------------------------------
 WARN := -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wold-style-definition \

@@ -110,6 +110,33 @@ int load_open(struct load *l, const struct store *s, int64_t epoch, int64_t step
     return rc;
 }
 
+int load_open_path(struct load *l, const char *path, struct err *e)
+{
+    struct arena a = {0};
+    struct store s = {0};
+    struct store_entry id, *all = NULL;
+    int n = 0;
+    *l = (struct load){.dirfd = -1};
+    char *parent = arena_strdup(&a, path);
+    for (size_t len = strlen(parent); len > 1 && parent[len - 1] == '/';)
+        parent[--len] = 0;
+    char *slash = strrchr(parent, '/');
+    bool one = store_entry_parse(slash ? slash + 1 : parent, &id);
+    if (one && slash)
+        slash[slash == parent] = 0;
+    int rc = store_open(&s, NULL, one && !slash ? "." : parent, e);
+    if (!rc && !one) {
+        rc = store_scan(&s, &a, &all, &n, e);
+        if (!rc && !n)
+            rc = err_set(e, ERR_NOTFOUND, "%s holds no checkpoint", path);
+        id = n ? all[0] : id;
+    }
+    rc = rc ? rc : load_open(l, &s, id.epoch, id.step, e);
+    store_close(&s);
+    arena_clear(&a);
+    return rc;
+}
+
 void load_close(struct load *l)
 {
     if (!l->chunk && !*l->name)
@@ -208,6 +235,34 @@ int load_read(struct load *l, const char *tensor, enum dtype dtype, const struct
     return rc;
 }
 
+int load_check(struct load *l, const struct manifest_tensor *t, struct err *e)
+{
+    int rc = 0;
+    for (int i = 0; i < t->nslices && !rc; i++)
+        rc = read_slice(l, t, &t->slices[i], NULL, NULL, e);
+    return rc;
+}
+
+int load_read_part(struct load *l, const struct manifest_tensor *t, const struct box *b, void *to,
+                   struct err *e)
+{
+    int rc = 0;
+    for (int i = 0; i < t->nslices && !rc; i++) {
+        const struct manifest_slice *s = &t->slices[i];
+        const char *name = l->manifest.files[s->file].name;
+        if (!s->bytes || !box_overlap(&s->box, b))
+            continue;
+        int fd = openat(l->dirfd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+        rc = fd < 0 ? err_errno(e, ERR_IO, "cannot open %s", name)
+                    : box_read(b, to, &s->box, fd, s->at, dtype_size(t->dtype), e);
+        if (fd >= 0)
+            close(fd);
+        if (rc)
+            err_wrap(e, "%s/%s: tensor '%s'", l->name, name, t->name);
+    }
+    return rc;
+}
+
 // ---- verifying ----
 struct faults {
     void (*bad)(void *arg, const struct err *e);
@@ -262,7 +317,7 @@ static int verify_head(struct load *l, int file, struct err *e)
     arena_init(&a);
     int rc = stream_open(&s, l->dirfd, f->name, e);
     if (!rc) {
-        rc = shard_read_head(&a, &s, f->bytes, &plan, &digest, e);
+        rc = shard_read_head(&a, &s, f->bytes, SHARD_OURS, &plan, &digest, e);
         if (!rc && (digest.hi != f->head_digest.hi || digest.lo != f->head_digest.lo))
             rc = err_set(e, ERR_CORRUPT, "the head's digest differs");
         if (!rc)

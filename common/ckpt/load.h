@@ -22,11 +22,18 @@ struct load {
 // ERR_NOTFOUND: no such checkpoint. ERR_DATA, ERR_CORRUPT: damaged. ERR_IO: the system refused.
 int load_open(struct load *l, const struct store *s, int64_t epoch, int64_t step, struct err *e);
 void load_close(struct load *l); // a zeroed or closed one is fine
+// The checkpoint that a person names: a step's folder, or a job's, whose newest it then is.
+int load_open_path(struct load *l, const char *path, struct err *e);
 
 // Fills `to` with box `b` of the tensor, in row-major order of the box. ERR_DATA: the checkpoint has
 // no such tensor, or it is of another dtype or shape than the caller's.
 int load_read(struct load *l, const char *tensor, enum dtype dtype, const struct shape *global,
               const struct box *b, void *to, struct err *e);
+// For a tensor that is too large to be had at once: every byte of it is read and checked; then boxes
+// of it are read as often as need be, each from the same files without another digest.
+int load_check(struct load *l, const struct manifest_tensor *t, struct err *e);
+int load_read_part(struct load *l, const struct manifest_tensor *t, const struct box *b, void *to,
+                   struct err *e);
 // Reads and checks every byte of every file. Calls `bad` (may be null) for each fault found and
 // continues; returns the first fault's code.
 int load_verify(struct load *l, void (*bad)(void *arg, const struct err *e), void *arg,

@@ -134,10 +134,25 @@ static int reject_tensor(struct err *e, const char *name, const char *what)
     return err_set(e, ERR_DATA, "tensor '%s': %s", name, what);
 }
 
-// Overflow-safe dtype × shape.
-static int count_slice_bytes(const struct shard_slice *s, uint64_t *bytes)
+// Bytes of an element; 0: no file of this origin has such.
+static uint64_t element_bytes(const struct shard_slice *s, enum shard_origin origin)
 {
-    uint64_t n = dtype_size(s->dtype);
+    static const struct {
+        const char *name;
+        uint64_t bytes;
+    } foreign[] = {{"F16", 2}, {"F64", 8}, {"I64", 8},  {"U64", 8},     {"U32", 4},    {"I16", 2},
+                   {"U16", 2}, {"I8", 1},  {"BOOL", 1}, {"F8_E4M3", 1}, {"F8_E5M2", 1}};
+    if (s->dtype)
+        return dtype_size(s->dtype);
+    for (size_t i = 0; origin == SHARD_FOREIGN && i < sizeof foreign / sizeof *foreign; i++)
+        if (strcmp(s->type, foreign[i].name) == 0)
+            return foreign[i].bytes;
+    return 0;
+}
+
+// Overflow-safe: bytes of an element × shape.
+static int count_slice_bytes(const struct shard_slice *s, uint64_t n, uint64_t *bytes)
+{
     for (int d = 0; d < s->shape.n; d++)
         if (__builtin_mul_overflow(n, (uint64_t)s->shape.dim[d], &n))
             return -1;
@@ -158,23 +173,23 @@ static int parse_shape(const struct json *dims, const char *name, struct shape *
 }
 
 static int parse_slice(const struct json *o, struct shard_slice *out, uint64_t data, uint64_t len,
-                       struct err *e)
+                       enum shard_origin origin, struct err *e)
 {
     const struct json *dims, *range;
-    const char *dtype;
     *out = (struct shard_slice){.name = o->key};
     if (o->type != JSON_OBJECT || o->count != 3)
         return reject_tensor(e, o->key, "not an object of dtype, shape and data_offsets");
-    int rc = json_get_str(o, "dtype", &dtype, e);
+    int rc = json_get_str(o, "dtype", &out->type, e);
     rc = rc ? rc : json_get_array(o, "shape", &dims, e);
     rc = rc ? rc : json_get_array(o, "data_offsets", &range, e);
     if (rc) {
         err_wrap(e, "tensor '%s'", o->key);
         return ERR_DATA;
     }
-    out->dtype = ckpt_dtype_parse(dtype);
-    if (!out->dtype)
-        return err_set(e, ERR_DATA, "tensor '%s': unknown dtype '%s'", o->key, dtype);
+    out->dtype = ckpt_dtype_parse(out->type);
+    uint64_t element = element_bytes(out, origin);
+    if (!element)
+        return err_set(e, ERR_DATA, "tensor '%s': unknown dtype '%s'", o->key, out->type);
     rc = parse_shape(dims, o->key, &out->shape, e);
     if (rc)
         return rc;
@@ -186,7 +201,7 @@ static int parse_slice(const struct json *o, struct shard_slice *out, uint64_t d
                        "tensor '%s': bytes %" PRId64 " to %" PRId64 " are outside of the %" PRIu64
                        " bytes of data",
                        o->key, from, end, len - data);
-    if (count_slice_bytes(out, &out->bytes) || out->bytes != (uint64_t)(end - from))
+    if (count_slice_bytes(out, element, &out->bytes) || out->bytes != (uint64_t)(end - from))
         return err_set(e, ERR_DATA, "tensor '%s': dtype and shape do not make %" PRId64 " bytes",
                        o->key, end - from);
     out->at = data + (uint64_t)from;
@@ -243,7 +258,7 @@ static int check_head_len(uint64_t json_len, uint64_t len, struct err *e)
 }
 
 int shard_parse(struct arena *a, const void *head, uint64_t head_len, uint64_t len,
-                struct shard_plan *out, struct err *e)
+                enum shard_origin origin, struct shard_plan *out, struct err *e)
 {
     *out = (struct shard_plan){.bytes = len};
     if (head_len < LEN_BYTES || len < head_len)
@@ -266,15 +281,15 @@ int shard_parse(struct arena *a, const void *head, uint64_t head_len, uint64_t l
         if (!strcmp(o->key, "__metadata__"))
             rc = check_metadata(o, e);
         else
-            rc = parse_slice(o, &out->slices[out->n++], data, len, e);
+            rc = parse_slice(o, &out->slices[out->n++], data, len, origin, e);
         if (rc)
             return rc;
     }
     return check_cover(out, data, len, e);
 }
 
-int shard_read_head(struct arena *a, struct stream *from, uint64_t len, struct shard_plan *out,
-                    struct hash128 *digest, struct err *e)
+int shard_read_head(struct arena *a, struct stream *from, uint64_t len, enum shard_origin origin,
+                    struct shard_plan *out, struct hash128 *digest, struct err *e)
 {
     unsigned char first[LEN_BYTES];
     struct buf head = {0};
@@ -293,7 +308,7 @@ int shard_read_head(struct arena *a, struct stream *from, uint64_t len, struct s
     rc = stream_read_exact(from, head.data + LEN_BYTES, json_len, e);
     *digest = stream_digest(from);
     if (!rc)
-        rc = shard_parse(a, head.data, LEN_BYTES + json_len, len, out, e);
+        rc = shard_parse(a, head.data, LEN_BYTES + json_len, len, origin, out, e);
     buf_clear(&head);
     return rc;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A shard file: one rank's slices as a safetensors file. Inside common/ckpt/ only.
+// A shard file: one rank's slices as a safetensors file; and the heads of other people's such files.
 //
 //   0        8                    8 + h                                        8 + h + d
 //   +--------+--------------------+--------------------------------------------+
@@ -23,9 +23,10 @@ enum { SHARD_ALIGN = 64 };
 
 struct shard_slice {
     const char *name;
-    enum dtype dtype;
+    enum dtype dtype; // of a foreign file DT_NONE where no tensor of ours has such elements
     struct shape shape;
     uint64_t at, bytes; // in the file: from the file's first byte
+    const char *type;   // read: the dtype's name, "F16"
 };
 struct shard_meta {
     const char *key, *value;
@@ -52,8 +53,11 @@ int shard_write_slice(struct stream *to, const struct shard_plan *p, int i, cons
                       struct hash128 *digest, struct err *e);
 
 // Reading: parses and validates everything but the slices' bytes. `len` is the whole file's length.
+// FOREIGN: with every dtype that safetensors files have.
+enum shard_origin { SHARD_OURS, SHARD_FOREIGN };
 int shard_parse(struct arena *a, const void *head, uint64_t head_len, uint64_t len,
-                struct shard_plan *out, struct err *e); // `out->head` stays empty
+                enum shard_origin origin, struct shard_plan *out,
+                struct err *e); // `out->head` stays empty
 // Reads a file's head, hashes it and parses it. After that the stream stands at the first slice.
-int shard_read_head(struct arena *a, struct stream *from, uint64_t len, struct shard_plan *out,
-                    struct hash128 *digest, struct err *e);
+int shard_read_head(struct arena *a, struct stream *from, uint64_t len, enum shard_origin origin,
+                    struct shard_plan *out, struct hash128 *digest, struct err *e);

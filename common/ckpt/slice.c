@@ -2,7 +2,9 @@
 // Boxes of row-major tensors. See slice.h.
 #include "common/ckpt/slice.h"
 
+#include <errno.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/base/err.h"
 
@@ -100,6 +102,57 @@ uint64_t box_copy(const struct box *to, void *to_bytes, const struct box *from,
         e += hi - lo;
     }
     return copied;
+}
+
+static int read_run(int fd, char *to, uint64_t len, uint64_t at, struct err *e)
+{
+    while (len) {
+        ssize_t n = pread(fd, to, len, (off_t)at);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return err_errno(e, ERR_IO, "cannot read");
+        if (n == 0)
+            return err_set(e, ERR_DATA, "the file ends too early");
+        to += n;
+        at += (uint64_t)n;
+        len -= (uint64_t)n;
+    }
+    return 0;
+}
+
+int box_read(const struct box *to, void *to_bytes, const struct box *from, int fd, uint64_t at,
+             size_t elem, struct err *e)
+{
+    int64_t low[MAX_DIMS], n[MAX_DIMS], index[MAX_DIMS] = {0}, run = 1;
+    int d, rc = 0, dims = to->shape.n;
+    PRE(dims == from->shape.n);
+    for (d = 0; d < dims; d++) {
+        int64_t a = to->start[d] + to->shape.dim[d], b = from->start[d] + from->shape.dim[d];
+        low[d] = to->start[d] > from->start[d] ? to->start[d] : from->start[d];
+        n[d] = (a < b ? a : b) - low[d];
+        if (n[d] <= 0)
+            return 0;
+    }
+    // Trailing dimensions that both have whole are read at once, and the part of the one before.
+    for (d = dims; d > 0; d--) {
+        run *= n[d - 1];
+        if (n[d - 1] != to->shape.dim[d - 1] || n[d - 1] != from->shape.dim[d - 1])
+            break;
+    }
+    int outer = d > 0 ? d - 1 : 0;
+    do {
+        int64_t there = 0, here = 0;
+        for (int k = 0; k < dims; k++) {
+            there = there * from->shape.dim[k] + low[k] - from->start[k] + index[k];
+            here = here * to->shape.dim[k] + low[k] - to->start[k] + index[k];
+        }
+        rc = read_run(fd, (char *)to_bytes + (uint64_t)here * elem, (uint64_t)run * elem,
+                      at + (uint64_t)there * elem, e);
+        for (d = outer - 1; d >= 0 && ++index[d] == n[d]; d--)
+            index[d] = 0;
+    } while (d >= 0 && !rc);
+    return rc;
 }
 
 static const char *const dtype_names[DT_COUNT] = {

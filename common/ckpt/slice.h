@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // A slice: a box of a global tensor, the unit in which checkpoints are written, dealt and read.
-// Inside common/ckpt/ only.
 //
 // Tensors are dense and row-major; a slice's bytes are its own box in row-major order. Nothing here
-// does I/O.
+// does I/O but box_read().
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/base/err.h"
 #include "common/op/op.h"
 
 enum { SHARD_MAX_HEAD = 64 << 20 }; // bytes of a shard's head: of each tensor name, shape and place
@@ -26,6 +26,11 @@ bool box_overlap(const struct box *a, const struct box *b);
 // `at` and `len` are multiples of the element size. Returns the bytes copied.
 uint64_t box_copy(const struct box *to, void *to_bytes, const struct box *from,
                   const void *from_bytes, uint64_t at, uint64_t len, size_t elem);
+
+// Reads the part of box `from`, whose bytes begin at byte `at` of a file, that lies in `to` to its place
+// in to's bytes.
+int box_read(const struct box *to, void *to_bytes, const struct box *from, int fd, uint64_t at,
+             size_t elem, struct err *e);
 
 // dtypes as safetensors spells them: "F32", "BF16", "I32", "U8".
 const char *ckpt_dtype_name(enum dtype t);

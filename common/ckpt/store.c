@@ -291,6 +291,18 @@ static int name_directory(const char *root, const char **dir, const struct store
     return 0;
 }
 
+static int make_directory(struct store *s, const char *root, const char *path,
+                          const struct store_owner *owner, struct err *e)
+{
+    int rc = make_dir(root, path, e);
+    rc = rc ? rc : store_open(s, root, path, e);
+    rc = rc ? rc : ensure_owner(s, owner, e);
+    rc = rc ? rc : check_owner(s, owner, true, e);
+    if (rc)
+        store_close(s);
+    return rc;
+}
+
 int store_make(struct store *s, const char *root, const char *dir, const struct store_owner *owner,
                struct err *e)
 {
@@ -298,13 +310,13 @@ int store_make(struct store *s, const char *root, const char *dir, const struct 
     *s = (struct store){.fd = -1};
     int rc = name_directory(root, &dir, owner, path, e);
     rc = rc ? rc : make_parents(root, dir, e);
-    rc = rc ? rc : make_dir(root, path, e);
-    rc = rc ? rc : store_open(s, root, path, e);
-    rc = rc ? rc : ensure_owner(s, owner, e);
-    rc = rc ? rc : check_owner(s, owner, true, e);
-    if (rc)
-        store_close(s);
-    return rc;
+    return rc ? rc : make_directory(s, root, path, owner, e);
+}
+
+int store_make_at(struct store *s, const char *path, const struct store_owner *owner, struct err *e)
+{
+    *s = (struct store){.fd = -1};
+    return make_directory(s, NULL, path, owner, e);
 }
 
 int store_find(struct store *s, const char *root, const char *dir, const struct store_owner *owner,

@@ -40,6 +40,9 @@ struct store_entry {
 // the job; ERR_EXISTS: it belongs to another job.
 int store_make(struct store *s, const char *root, const char *dir, const struct store_owner *owner,
                struct err *e);
+// As store_make(), but the job's directory is `path` itself, for which no name is made.
+int store_make_at(struct store *s, const char *path, const struct store_owner *owner,
+                  struct err *e);
 // Opens the directory of a job that is there already; ERR_NOTFOUND: it is not. ERR_EXISTS: it
 // belongs to another job.
 int store_find(struct store *s, const char *root, const char *dir, const struct store_owner *owner,

@@ -4,6 +4,7 @@
 
 #include "common/base/hash.h"
 #include "common/job/reading.h"
+#include "common/job/text.h"
 #include "common/language/model_program.h"
 
 // Opens the sections of `path` that `before` was not in; returns the key's name.
@@ -147,10 +148,15 @@ void job_changes(const struct job *before, const struct job *now, struct buf *te
 
 void job_hash(const struct job *job, char hex[65])
 {
+    struct arena a = {0};
     struct buf text = {0};
-    job_print(job, &text);
+    struct job trained = *job; // how its parameters are called elsewhere is no part of it
+    if (job->model.text)
+        trained.model.text = text_lines(&a, model_text_without_export(job->model.text, &a));
+    job_print(&trained, &text);
     sha256_hex(buf_str(&text), text.len, hex);
     buf_clear(&text);
+    arena_clear(&a);
 }
 
 const char *job_path(const struct job *job, struct arena *a, const char *rel)

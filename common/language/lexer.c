@@ -141,6 +141,21 @@ static void read_sign(struct lexer *l)
         l->at++;
 }
 
+// What stands in quotes, as it is: no escapes, in one line.
+static void read_text(struct lexer *l)
+{
+    int begin = l->at++;
+    while (l->at < l->len && l->text[l->at] != '"' && l->text[l->at] != '\n')
+        l->at++;
+    bool closed = peek_char(l, 0) == '"';
+    struct token *t = add_token(l, TOKEN_TEXT, begin);
+    t->text = copy_text(l, begin + 1, l->at);
+    l->at += closed;
+    t->end = l->at;
+    if (!closed)
+        model_error_at(l->errs, t->at, "this text is not closed: '\"' is missing in its line");
+}
+
 static void read_newline(struct lexer *l, const char *comment)
 {
     if (l->brackets == 0)
@@ -193,6 +208,8 @@ static void read_token(struct lexer *l)
             read_number(l);
         else if (is_name(c))
             read_name(l);
+        else if (c == '"')
+            read_text(l);
         else
             read_sign(l);
     }

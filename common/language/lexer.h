@@ -15,12 +15,13 @@ enum token_kind {
     TOKEN_NUMBER, // 12, 0.02, 1e-5
     TOKEN_WORD,   // what begins like a number and is none: 124m, 1.3b
     TOKEN_SIGN,   // an operator or a bracket
+    TOKEN_TEXT,   // "silu": of the section `export` alone
 };
 
 struct token {
     enum token_kind kind;
     struct text_place at;
-    const char *text;    // NAME, WORD and SIGN as written ("·" is "@"), in the arena
+    const char *text;    // NAME, WORD and SIGN as written ("·" is "@"), TEXT without its quotes
     double number;       // NUMBER
     bool whole;          // NUMBER: written without a point and an exponent
     int begin, end;      // bytes of the text

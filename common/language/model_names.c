@@ -34,11 +34,40 @@ const char *model_size_suggest(const struct model_program *p, const char *name)
     return suggest(name, known, p->nsizes);
 }
 
+// Whether a token is the first of a line at the margin, where sections begin.
+static bool begins_section(const struct tokens *t, int i)
+{
+    enum token_kind before = i ? t->token[i - 1].kind : TOKEN_NEWLINE;
+    return t->token[i].kind == TOKEN_NAME && t->token[i].at.column == 1 &&
+           (before == TOKEN_NEWLINE || before == TOKEN_DEDENT);
+}
+
+const char *model_text_without_export(const char *text, struct arena *a)
+{
+    struct arena scratch = {0};
+    struct model_errors errs = {.arena = &scratch};
+    struct tokens t;
+    lexer_read(&scratch, text, (int)strlen(text), &t, &errs);
+    int from = 0, to;
+    while (from < t.n && !(begins_section(&t, from) && strcmp(t.token[from].text, "export") == 0))
+        from++;
+    for (to = from + 1; to < t.n && !begins_section(&t, to);)
+        to++;
+    size_t begin = from < t.n ? (size_t)t.token[from].begin : strlen(text);
+    const char *rest = to < t.n ? text + t.token[to].begin : "";
+    while (from < t.n && !*rest && begin && strchr(" \n", text[begin - 1]))
+        begin--;
+    const char *out = arena_printf(a, "%.*s%s", (int)begin, text, rest);
+    arena_clear(&scratch);
+    return out;
+}
+
 void model_text_print_tokens(const char *text, struct buf *to)
 {
     struct arena a = {0};
     struct model_errors errs = {.arena = &a};
     struct tokens tokens;
+    text = model_text_without_export(text, &a);
     lexer_read(&a, text, (int)strlen(text), &tokens, &errs);
     for (int i = 0; i < tokens.n; i++) {
         const struct token *t = &tokens.token[i];
@@ -48,6 +77,7 @@ void model_text_print_tokens(const char *text, struct buf *to)
             break;
         case TOKEN_NAME:
         case TOKEN_WORD:
+        case TOKEN_TEXT:
         case TOKEN_SIGN:
             buf_printf(to, "%s ", t->text);
             break;

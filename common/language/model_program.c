@@ -78,7 +78,7 @@ static bool read_size(struct size_reader *r, const struct written_size *line)
 {
     struct model_program *p = r->program;
     struct number v = {0};
-    struct size_scope by = {p, r->value, p->nsizes, -1, r->errs};
+    struct size_scope by = {p, r->value, p->nsizes, -1, r->errs, 0};
     struct model_size s = {.name = line->name,
                            .comment = line->comment,
                            .written = copy_slice(r, line->begin, line->end),

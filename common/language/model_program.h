@@ -49,8 +49,10 @@ int model_program_read(const char *name, const char *text, size_t len,
                        const struct model_program **out, struct model_errors *errs);
 
 // The tokens of a text that can be read. Texts that differ in comments, blanks, line breaks inside
-// brackets and the spelling of numbers only are one program.
+// brackets, the spelling of numbers and the section `export` only are one program.
 void model_text_print_tokens(const char *text, struct buf *to);
+// The text without its section `export`, which is no part of what a job trains.
+const char *model_text_without_export(const char *text, struct arena *a);
 
 // The first line of the heading: what the model is.
 const char *model_title(const struct model_program *p, struct arena *a);

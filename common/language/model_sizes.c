@@ -218,7 +218,7 @@ static bool resolve_size(struct resolving *r, int i, const struct model_given *g
 {
     const struct model_size *s = &r->program->sizes[i];
     struct model_size_value *v = &r->value[i];
-    struct size_scope by = {r->program, r->value, i, -1, r->errs};
+    struct size_scope by = {r->program, r->value, i, -1, r->errs, 0};
     v->given = given != NULL;
     bool fine = given
                     ? take_given(r, s, given, &v->number)

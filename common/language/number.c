@@ -100,6 +100,14 @@ static struct number call_sqrt(struct arena *a, const struct number *arg, const 
     return number_of(sqrt(fabs(arg->value)), false);
 }
 
+static struct number call_log(struct arena *a, const struct number *arg, const char **fault)
+{
+    (void)a;
+    if (arg->value <= 0)
+        *fault = "the logarithm of what is not above 0";
+    return number_of(*fault ? 0 : log(arg->value), false);
+}
+
 static struct number call_min(struct arena *a, const struct number *arg, const char **fault)
 {
     (void)a;
@@ -162,10 +170,10 @@ static struct number call_reversed(struct arena *a, const struct number *arg, co
 }
 
 static const struct number_function number_functions[] = {
-    {"floor", 1, call_floor},       {"ceil", 1, call_ceil}, {"sqrt", 1, call_sqrt},
-    {"min", 2, call_min},           {"max", 2, call_max},   {"count", 1, call_count},
-    {"first", 1, call_first},       {"last", 1, call_last}, {"rest", 1, call_rest},
-    {"reversed", 1, call_reversed}, {NULL, 0, NULL},
+    {"floor", 1, call_floor}, {"ceil", 1, call_ceil},         {"sqrt", 1, call_sqrt},
+    {"log", 1, call_log},     {"min", 2, call_min},           {"max", 2, call_max},
+    {"count", 1, call_count}, {"first", 1, call_first},       {"last", 1, call_last},
+    {"rest", 1, call_rest},   {"reversed", 1, call_reversed}, {NULL, 0, NULL},
 };
 
 static bool takes_list(const struct number_function *f)

@@ -38,7 +38,7 @@ void parser_fail(struct parser *p, const char *wanted)
         return;
     p->lost = true;
     bool text = t->kind == TOKEN_NAME || t->kind == TOKEN_NUMBER || t->kind == TOKEN_WORD ||
-                t->kind == TOKEN_SIGN;
+                t->kind == TOKEN_SIGN || t->kind == TOKEN_TEXT;
     model_error_at(p->errs, t->at, text ? "%s is missing before '%s'" : "%s is missing", wanted,
                    t->text);
 }
@@ -100,6 +100,43 @@ bool parser_enter(struct parser *p)
 void parser_leave(struct parser *p)
 {
     p->depth--;
+}
+
+// ---- lines -------------------------------------------------------------------------------------
+
+bool parser_at_end_of_block(const struct parser *p)
+{
+    return p->token->kind == TOKEN_DEDENT || p->token->kind == TOKEN_END;
+}
+
+void parser_skip_block(struct parser *p)
+{
+    int open = 0;
+    do {
+        open += p->token->kind == TOKEN_INDENT;
+        open -= p->token->kind == TOKEN_DEDENT;
+        p->token += open > 0 || p->token->kind == TOKEN_DEDENT;
+    } while (open > 0 && p->token->kind != TOKEN_END);
+}
+
+void parser_end_line(struct parser *p, bool block)
+{
+    if (!p->lost && parser_sees_colon(p)) {
+        model_error_at(p->errs, p->token->at,
+                       "no ':' ends a line here: deeper lines follow as they are");
+        p->lost = true;
+    }
+    if (!p->lost && p->token->kind != TOKEN_NEWLINE && !parser_at_end_of_block(p))
+        parser_fail(p, "the end of the line");
+    while (p->token->kind != TOKEN_NEWLINE && !parser_at_end_of_block(p) &&
+           p->token->kind != TOKEN_INDENT)
+        p->token++;
+    p->token += p->token->kind == TOKEN_NEWLINE;
+    if (p->token->kind != TOKEN_INDENT || (block && !p->lost))
+        return;
+    if (!p->lost)
+        model_error_at(p->errs, p->token->at, "this line is deeper than the one above it");
+    parser_skip_block(p);
 }
 
 // ---- nodes -------------------------------------------------------------------------------------
@@ -288,6 +325,11 @@ static struct expr *parse_primary(struct parser *p)
         struct expr *e = new_expr(p, EXPR_NUMBER, at);
         e->number = p->token->number;
         e->whole = p->token++->whole;
+        return e;
+    }
+    if (p->texts && !p->lost && p->token->kind == TOKEN_TEXT) {
+        struct expr *e = new_expr(p, EXPR_TEXT, at);
+        e->name = p->token++->text;
         return e;
     }
     if (p->sizes && parser_sees(p, "["))

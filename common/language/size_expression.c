@@ -35,6 +35,10 @@ static bool read_size(struct size_scope *r, const struct expr *e, const char *na
 static bool evaluate_path(struct size_scope *r, const struct expr *e, struct number *out)
 {
     int size;
+    if (r->turn > 0 && e->name && strcmp(e->name, "n") == 0 && !e->has_dims && !e->init) {
+        *out = number_of((double)(r->turn - 1), true);
+        return true;
+    }
     if (e->has_dims || e->init || !read_size(r, e, e->name, &size))
         return e->has_dims || e->init ? report_fault(r, e, "a parameter is no size") : false;
     if (r->program->sizes[size].kind == MODEL_CHOICE)
@@ -158,6 +162,7 @@ bool evaluate_size(struct size_scope *r, const struct expr *e, struct number *ou
         return evaluate_by(r, e, out);
     case EXPR_RENAME:
     case EXPR_SCOPE:
+    case EXPR_TEXT:
         break;
     }
     return report_fault(r, e, "this is for the model section: a size is made of numbers and sizes");

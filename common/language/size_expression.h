@@ -10,6 +10,8 @@ struct size_scope {
     int n;                                // how many these are
     int blamed;                           // the last of them that was read and given, −1: none
     struct model_errors *errs;
+    int64_t
+        turn; // what `n` stands for where no size is called so, from 1: 1 + the number; 0: nothing
 };
 
 // False: the expression has no value, which has been reported.

@@ -4,48 +4,12 @@
 
 #include <string.h>
 
+#include "common/language/foreign_section.h"
 #include "common/language/parser.h"
 
 static struct stmt *parse_block(struct parser *p);
 
-// ---- lines -------------------------------------------------------------------------------------
-
-static bool at_end_of_block(const struct parser *p)
-{
-    return p->token->kind == TOKEN_DEDENT || p->token->kind == TOKEN_END;
-}
-
-// Skips the block of deeper lines that follows, if one does.
-static void skip_block(struct parser *p)
-{
-    int open = 0;
-    do {
-        open += p->token->kind == TOKEN_INDENT;
-        open -= p->token->kind == TOKEN_DEDENT;
-        p->token += open > 0 || p->token->kind == TOKEN_DEDENT;
-    } while (open > 0 && p->token->kind != TOKEN_END);
-}
-
-// Goes to the next line. After an error it skips the rest of this one, and with `block` the block
-// that it heads.
-static void end_line(struct parser *p, bool block)
-{
-    if (!p->lost && parser_sees_colon(p)) {
-        model_error_at(p->errs, p->token->at,
-                       "no ':' ends a line here: deeper lines follow as they are");
-        p->lost = true;
-    }
-    if (!p->lost && p->token->kind != TOKEN_NEWLINE && !at_end_of_block(p))
-        parser_fail(p, "the end of the line");
-    while (p->token->kind != TOKEN_NEWLINE && !at_end_of_block(p) && p->token->kind != TOKEN_INDENT)
-        p->token++;
-    p->token += p->token->kind == TOKEN_NEWLINE;
-    if (p->token->kind != TOKEN_INDENT || (block && !p->lost))
-        return;
-    if (!p->lost)
-        model_error_at(p->errs, p->token->at, "this line is deeper than the one above it");
-    skip_block(p);
-}
+// ---- lists -------------------------------------------------------------------------------------
 
 static void parse_names(struct parser *p, const char ***names, int *n, const char *what)
 {
@@ -77,7 +41,7 @@ static void parse_repeat(struct parser *p, struct stmt *s)
         parse_names(p, &s->name, &s->nnames, "a name");
     if (parser_takes(p, "like"))
         parse_names(p, &s->like, &s->nlike, "a dimension");
-    end_line(p, true);
+    parser_end_line(p, true);
     s->body = parse_block(p);
 }
 
@@ -85,7 +49,7 @@ static void parse_if(struct parser *p, struct stmt *s)
 {
     s->kind = STMT_IF;
     parse_values(p, s);
-    end_line(p, true);
+    parser_end_line(p, true);
     s->body = parse_block(p);
     struct text_place at = p->token->at;
     p->lost = false; // of the heading: its block has been skipped
@@ -98,11 +62,11 @@ static void parse_if(struct parser *p, struct stmt *s)
         if (enters)
             parse_if(p, s->otherwise);
         else
-            end_line(p, true);
+            parser_end_line(p, true);
         parser_leave(p);
         return;
     }
-    end_line(p, true);
+    parser_end_line(p, true);
     s->otherwise = parse_block(p);
 }
 
@@ -113,7 +77,7 @@ static void parse_report(struct parser *p, struct stmt *s)
     parse_names(p, &s->name, &s->nnames, "a name");
     if (parser_takes(p, "="))
         parse_values(p, s);
-    end_line(p, false);
+    parser_end_line(p, false);
 }
 
 // a, b in POINT = e, f
@@ -131,7 +95,7 @@ static void parse_bind(struct parser *p, struct stmt *s)
         model_error_at(p->errs, s->at, "%d values for %d names", s->n, s->nnames);
         p->lost = true;
     }
-    end_line(p, false);
+    parser_end_line(p, false);
 }
 
 // A path, a colon and the end of the line head a block.
@@ -149,7 +113,7 @@ static void parse_scope(struct parser *p, struct stmt *s)
     s->kind = STMT_SCOPE;
     s->path = parse_path(p);
     parser_wants(p, ":");
-    end_line(p, true);
+    parser_end_line(p, true);
     s->body = parse_block(p);
 }
 
@@ -164,7 +128,7 @@ static void parse_layer(struct parser *p, struct stmt *s)
 {
     s->kind = STMT_SCOPE;
     p->token++;
-    end_line(p, true);
+    parser_end_line(p, true);
     s->body = parse_block(p);
 }
 
@@ -193,7 +157,7 @@ static bool refuse_foreign(struct parser *p)
             model_error_at(p->errs, p->token->at, "`%s` is no word of the language: try %s",
                            words[i].word, words[i].instead);
             p->lost = true;
-            end_line(p, true);
+            parser_end_line(p, true);
             return true;
         }
     return false;
@@ -215,7 +179,7 @@ static struct stmt *parse_statement(struct parser *p)
     } else if (parser_takes(p, "return")) {
         s->kind = STMT_RETURN;
         parse_values(p, s);
-        end_line(p, false);
+        parser_end_line(p, false);
     } else if (sees_layer(p)) {
         parse_layer(p, s);
     } else if (sees_scope(p)) {
@@ -236,12 +200,12 @@ static struct stmt *parse_block(struct parser *p)
         return NULL;
     }
     if (!parser_enter(p)) {
-        skip_block(p);
+        parser_skip_block(p);
         parser_leave(p);
         return NULL;
     }
     p->token++;
-    while (!at_end_of_block(p)) {
+    while (!parser_at_end_of_block(p)) {
         *last = parse_statement(p);
         last = &(*last)->next;
     }
@@ -323,7 +287,7 @@ static void parse_size(struct parser *p, struct syntax *to)
     if (p->token->kind == TOKEN_NEWLINE && p->token->comment)
         s.comment = p->token->comment;
     bool whole = !p->lost;
-    end_line(p, false);
+    parser_end_line(p, false);
     if (whole) {
         to->size = arena_grow(p->arena, to->size, sizeof *to->size, to->nsizes, &to->sizes_cap);
         to->size[to->nsizes++] = s;
@@ -332,16 +296,16 @@ static void parse_size(struct parser *p, struct syntax *to)
 
 static void parse_sizes(struct parser *p, struct syntax *to)
 {
-    end_line(p, true);
+    parser_end_line(p, true);
     if (p->token->kind != TOKEN_INDENT)
         return;
     p->token++;
     p->sizes = true;
-    while (!at_end_of_block(p)) {
+    while (!parser_at_end_of_block(p)) {
         if (to->nsizes == MODEL_MAX_SIZES) {
             model_error_at(p->errs, p->token->at, "more than %d sizes", MODEL_MAX_SIZES);
             p->lost = true;
-            while (!at_end_of_block(p))
+            while (!parser_at_end_of_block(p))
                 p->token++;
             break;
         }
@@ -360,7 +324,7 @@ static void parse_let(struct parser *p, struct syntax *to)
     if (!parser_sees(p, ")"))
         parse_names(p, &let.param, &let.n, "the name of an argument");
     parser_wants(p, ")");
-    end_line(p, true);
+    parser_end_line(p, true);
     let.body = parse_block(p);
     if (to->nlets == MODEL_MAX_LETS) {
         model_error_at(p->errs, let.at, "more than %d functions", MODEL_MAX_LETS);
@@ -378,15 +342,17 @@ static void parse_section(struct parser *p, struct syntax *to)
         return;
     if (parser_takes(p, "sizes")) {
         parse_sizes(p, to);
+    } else if (!to->foreign && parser_takes(p, "export")) {
+        to->foreign = parse_foreign(p);
     } else if (parser_takes(p, "let")) {
         parse_let(p, to);
     } else if (to->model.line == 0 && parser_takes(p, "model")) {
         to->model = at;
-        end_line(p, true);
+        parser_end_line(p, true);
         to->body = parse_block(p);
     } else {
-        parser_fail(p, "a section (sizes, let or one model)");
-        end_line(p, false);
+        parser_fail(p, "a section (sizes, let, one model, one export hf)");
+        parser_end_line(p, false);
         p->token += p->token->kind == TOKEN_DEDENT;
     }
 }

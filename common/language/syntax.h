@@ -20,6 +20,7 @@ enum {
     MODEL_MAX_STEPS = 1 << 20, // expressions that building a graph looks at
     MODEL_MAX_NODES = 1 << 16, // of the graph of a microbatch
     MODEL_MAX_NAMES = 256,     // bound in one body
+    MODEL_MAX_FOREIGN = 512,   // lines of the section `export`
 };
 
 enum sign { // of an operator
@@ -51,6 +52,7 @@ enum expr_kind {
     EXPR_BY,       // [1, 2] by name: the list's item of a choice's word
     EXPR_RENAME,   // x{seq as key, heads*}
     EXPR_SCOPE,    // attn: f(x)
+    EXPR_TEXT,     // "silu", in the section `export`
 };
 
 // A part of a path: a name, or a number that an expression gives.
@@ -76,10 +78,10 @@ struct expr {
     struct text_place at;
     double number; // NUMBER
     bool whole;
-    enum sign sign;           // OPERATOR
-    const char *name;         // CALL: of what; BY: the choice; PATH of one name: that
-    struct path path;         // PATH, SCOPE
-    bool has_dims;            // PATH: brackets follow, perhaps empty ones
+    enum sign sign;   // OPERATOR
+    const char *name; // CALL: of what; BY: the choice; PATH of one name: that; TEXT: what it is
+    struct path path; // PATH, SCOPE
+    bool has_dims;    // PATH: brackets follow, perhaps empty ones
     struct written_dim *dims; // PATH, RENAME
     int ndims, n;             // n: of arg
     int deep;                 // of the tree below it
@@ -147,6 +149,7 @@ struct syntax {
     struct let *let;
     struct text_place model; // of the section; line 0: there is none
     struct stmt *body;
+    struct foreign_section *foreign; // `export hf` (foreign_section.h), or null
 };
 
 const struct let *let_find(const struct syntax *s, const char *name); // or null

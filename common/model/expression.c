@@ -498,6 +498,7 @@ struct term evaluate(struct builder *b, const struct expr *e)
         return evaluate_scope(b, e);
     case EXPR_LIST:
     case EXPR_BY:
+    case EXPR_TEXT:
         break;
     }
     return build_fail(b, "lists are for the sizes section");

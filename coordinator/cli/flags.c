@@ -135,6 +135,16 @@ static const struct flag_row {
                       offsetof(struct args, context)},
     [FLAG_SLIDE] = {"--slide", NULL, NULL, "a full context continues with its last three quarters",
                     IS_SWITCH, offsetof(struct args, slide)},
+    [FLAG_TO] = {"--to", NULL, "hf|npz", "as transformers has it (default), or arrays of numpy",
+                 IS_TEXT, offsetof(struct args, to)},
+    [FLAG_DTYPE] = {"--dtype", NULL, "f32|bf16", "of what is written; default: f32", IS_TEXT,
+                    offsetof(struct args, dtype)},
+    [FLAG_SHARD_SIZE] = {"--shard-size", NULL, "SIZE",
+                         "of a file of tensors at most, as 500MB or 5GB (default)", IS_TEXT,
+                         offsetof(struct args, shard_size)},
+    [FLAG_PROGRAM] = {"--program", NULL, "NAME|FILE",
+                      "the program whose section `export hf` says what is what", IS_TEXT,
+                      offsetof(struct args, program)},
 };
 
 const char *flag_name(enum flag f)

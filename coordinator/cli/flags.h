@@ -55,6 +55,10 @@ enum flag {
     FLAG_SHARD_TOKENS,
     FLAG_THREADS,
     FLAG_VOCAB,
+    FLAG_TO,
+    FLAG_DTYPE,
+    FLAG_SHARD_SIZE,
+    FLAG_PROGRAM,
     FLAGS
 };
 #define FLAG_BIT(f) (UINT64_C(1) << (f))
@@ -65,6 +69,7 @@ struct args { // texts are borrowed from argv
     const char *coordinator, *tls, *device, *request, *why, *dir;
     bool json, markdown, all, follow, fresh;
     const char *tokenizer, *ids, *show, *device_file, *continues;
+    const char *to, *dtype, *shard_size, *program;
     int64_t from_step; // 0: from the newest checkpoint
     int rank;          // -1 for all
     int lines;         // the last so many; 0 for all

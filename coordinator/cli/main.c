@@ -86,6 +86,26 @@ static const struct verb verbs[] = {
      verb_checkpoints, A_JOB, 0},
     {"ckpt", "ls|verify DIR", "list checkpoints, or read and check every byte", F(JSON), 1, 2,
      verb_ckpt, NULL, 0},
+    {"export", "CKPT DIR", "a checkpoint as transformers or numpy open it",
+     F(TO) | F(DTYPE) | F(SHARD_SIZE) | F(PROGRAM) | F(SET) | F(JSON), 2, 2, verb_export,
+     "CKPT is a step's folder, or a job's, whose newest checkpoint it then is. DIR is made: "
+     "config.json "
+     "and\n"
+     "safetensors files as the section `export hf` of the model's program says, and what a "
+     "tokenizer's\n"
+     "files beside the checkpoint are. -s eos_token_id=2 (bos_, eos_, pad_) sets a token id in "
+     "config.json;\n"
+     "else they are those of generation_config.json beside the checkpoint.",
+     0},
+    {"import", "DIR", "a checkpoint of step 0 from what others wrote",
+     F(PROGRAM) | F(OUT) | F(JSON), 1, 1, verb_import,
+     "DIR has config.json and model.safetensors, or model.safetensors.index.json and its files. "
+     "Every\n"
+     "tensor and every field must be known, or nothing is made. --out becomes a job's folder of\n"
+     "checkpoints, without state of an optimiser, with a job.yaml to start from. Without --program "
+     "it is\n"
+     "the first of weft's own that takes config.json.",
+     0},
     {"data", "inspect PATH… | prepare IN… --out DIR",
      "what data files and folders hold; or tokens made of text",
      F(JSON) | F(IDS) | F(OUT) | F(TOKENIZER) | F(END) | F(FORMAT) | F(FIELD) | F(VAL_FRACTION) |

@@ -29,6 +29,8 @@ int verb_plan(const struct verb *v, const struct args *a);
 int verb_model(const struct verb *v, const struct args *a);
 int verb_schema(const struct verb *v, const struct args *a);
 int verb_ckpt(const struct verb *v, const struct args *a);
+int verb_export(const struct verb *v, const struct args *a);
+int verb_import(const struct verb *v, const struct args *a);
 int verb_data(const struct verb *v, const struct args *a);
 int verb_run(const struct verb *v, const struct args *a);
 int verb_submit(const struct verb *v, const struct args *a);

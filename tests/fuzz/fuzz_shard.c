@@ -15,7 +15,7 @@ static void write_again(struct arena *a, const struct shard_plan *p)
     struct err e = {0};
     if (shard_plan_make(a, p->slices, p->n, NULL, 0, &again, &e))
         return; // a name that a writer would not choose
-    if (shard_parse(a, again.head.data, again.head.len, again.bytes, &back, &e))
+    if (shard_parse(a, again.head.data, again.head.len, again.bytes, SHARD_OURS, &back, &e))
         abort();
     for (int i = 0; i < p->n; i++) {
         const struct shard_slice *s = find_slice(&back, p->slices[i].name);
@@ -32,7 +32,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
     struct shard_plan p;
     struct err e = {0};
     arena_init(&a);
-    if (shard_parse(&a, bytes, len, len, &p, &e)) {
+    if (shard_parse(&a, bytes, len, len, SHARD_OURS, &p, &e)) {
         if (e.code == 0 || e.text[0] == 0)
             abort();
     } else {

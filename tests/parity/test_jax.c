@@ -50,7 +50,9 @@ static void golden_open(struct golden *g, const char *name)
     for (size_t n; (n = fread(chunk, 1, sizeof chunk, f)) > 0;)
         buf_append(&g->bytes, chunk, n);
     fclose(f);
-    must(shard_parse(&g->arena, g->bytes.data, g->bytes.len, g->bytes.len, &g->plan, &e), &e);
+    must(
+        shard_parse(&g->arena, g->bytes.data, g->bytes.len, g->bytes.len, SHARD_OURS, &g->plan, &e),
+        &e);
 }
 
 static void golden_close(struct golden *g)

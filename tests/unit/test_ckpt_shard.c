@@ -67,7 +67,7 @@ static void what_is_written_reads_back_with_its_digests(void **state)
     struct shard_plan p;
     struct err e = {0};
     write_shard(&f);
-    assert_int_equal(shard_parse(&f.a, f.file.data, f.file.len, f.file.len, &p, &e), 0);
+    assert_int_equal(shard_parse(&f.a, f.file.data, f.file.len, f.file.len, SHARD_OURS, &p, &e), 0);
     assert_int_equal(p.n, 3);
     const struct shard_slice *w = find_slice(&p, "w"), *ids = find_slice(&p, "ids");
     assert_int_equal(w->at % SHARD_ALIGN, 0);
@@ -107,7 +107,7 @@ static int parse_text(const char *json, uint64_t data, struct err *e)
     arena_init(&a);
     buf_append(&file, &len, sizeof len); // little-endian hosts only, as all of ours
     buf_puts(&file, json);
-    int rc = shard_parse(&a, file.data, file.len, file.len + data, &p, e);
+    int rc = shard_parse(&a, file.data, file.len, file.len + data, SHARD_OURS, &p, e);
     buf_clear(&file);
     arena_clear(&a);
     return rc;
@@ -177,8 +177,9 @@ static void every_shorter_file_is_refused(void **state)
     struct err e = {0};
     write_shard(&f);
     for (size_t len = 0; len < f.file.len; len++)
-        assert_int_equal(shard_parse(&f.a, f.file.data, len, len, &p, &e), ERR_DATA);
-    assert_int_equal(shard_parse(&f.a, f.file.data, f.file.len, f.file.len + 1, &p, &e), ERR_DATA);
+        assert_int_equal(shard_parse(&f.a, f.file.data, len, len, SHARD_OURS, &p, &e), ERR_DATA);
+    assert_int_equal(shard_parse(&f.a, f.file.data, f.file.len, f.file.len + 1, SHARD_OURS, &p, &e),
+                     ERR_DATA);
     clear_shard(&f);
 }
 

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+// Folders that appear whole; files beside weights. See beside.h.
+#include "common/weights/beside.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/base/folder.h"
+#include "common/ckpt/durable.h"
+
+enum { LARGEST_FILE = 256 << 20 };
+
+// ---- folders that appear whole -------------------------------------------------------------------
+
+static bool is_empty(const char *path)
+{
+    DIR *d = opendir(path);
+    struct dirent *it;
+    bool empty = d;
+    while (d && empty && (it = readdir(d)))
+        empty = !strcmp(it->d_name, ".") || !strcmp(it->d_name, "..");
+    if (d)
+        closedir(d);
+    return empty;
+}
+
+int fresh_begin(const char *path, struct arena *a, const char **tmp, struct err *e)
+{
+    char *name = arena_strdup(a, path);
+    size_t n = strlen(name);
+    while (n > 1 && name[n - 1] == '/')
+        name[--n] = 0;
+    *tmp = NULL;
+    if (!n || !strcmp(name, ".") || !strcmp(name, "/"))
+        return err_set(e, ERR_INVALID, "'%s' is no name for a new folder", path);
+    if (!access(name, F_OK) && !is_empty(name))
+        return err_set(e, ERR_EXISTS, "%s is there already, and is no empty folder", name);
+    name = arena_printf(a, "%s.tmp-XXXXXX", name);
+    if (!mkdtemp(name) || chmod(name, 0755))
+        return err_errno(e, ERR_IO, "cannot make %s", name);
+    *tmp = name;
+    return 0;
+}
+
+int fresh_end(const char *tmp, const char *path, struct err *e)
+{
+    char parent[4096];
+    int rc = folder_sync(tmp, e);
+    if (!rc && rename(tmp, path))
+        rc = err_errno(e, errno == ENOTEMPTY || errno == EEXIST ? ERR_EXISTS : ERR_IO,
+                       "cannot rename %s to %s", tmp, path);
+    snprintf(parent, sizeof parent, "%s", tmp);
+    char *slash = strrchr(parent, '/');
+    if (slash)
+        slash[slash == parent] = 0;
+    return rc ? rc : folder_sync(slash ? parent : ".", e);
+}
+
+static int remove_entry(const char *path, const struct stat *st, int type, struct FTW *where)
+{
+    (void)st;
+    (void)type;
+    (void)where;
+    (void)remove(path);
+    return 0;
+}
+
+void fresh_drop(const char *tmp)
+{
+    if (tmp)
+        (void)nftw(tmp, remove_entry, 8, FTW_DEPTH | FTW_PHYS);
+}
+
+// ---- files beside weights ------------------------------------------------------------------------
+
+static const char *const names[] = {
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+    "tokenizer.model",
+    "chat_template.jinja",
+    "generation_config.json",
+};
+
+static int copy_file(int from, int to, const char *name, struct err *e)
+{
+    struct buf bytes = {0};
+    int rc = folder_read_whole(from, name, true, LARGEST_FILE, &bytes, e);
+    rc = rc ? rc : durable_write_file(to, name, buf_str(&bytes), bytes.len, e);
+    buf_clear(&bytes);
+    return rc;
+}
+
+int beside_copy(const char *from, const char *to, int *n, struct err *e)
+{
+    int rc = 0, in = open(from, O_RDONLY | O_DIRECTORY | O_CLOEXEC), out = -1;
+    *n = 0;
+    for (size_t i = 0; in >= 0 && !rc && i < sizeof names / sizeof *names; i++) {
+        if (faccessat(in, names[i], F_OK, 0))
+            continue;
+        if (out < 0 && ((mkdir(to, 0755) && errno != EEXIST) ||
+                        (out = open(to, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) < 0))
+            rc = err_errno(e, ERR_IO, "cannot make %s", to);
+        rc = rc ? rc : copy_file(in, out, names[i], e);
+        ++*n;
+    }
+    if (out >= 0 && !rc)
+        rc = durable_fsync(out, to, e);
+    if (in >= 0)
+        close(in);
+    if (out >= 0)
+        close(out);
+    return rc;
+}

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// Folders that appear whole, and the files of a tokenizer beside weights. Inside common/weights/ only.
+#pragma once
+#include "common/base/arena.h"
+#include "common/base/err.h"
+
+// The folder of a tokenizer in a job's folder of checkpoints.
+#define BESIDE_TOKENIZER "tokenizer"
+
+// A new folder beside `path`, which it is to become. ERR_EXISTS: something is there that is not empty.
+int fresh_begin(const char *path, struct arena *a, const char **tmp, struct err *e);
+// Its files are synced; it takes its name.
+int fresh_end(const char *tmp, const char *path, struct err *e);
+void fresh_drop(const char *tmp); // with all that is in it
+
+// Copies the files of a tokenizer and of generation from one folder to another, which is made where
+// there are any. *n: how many.
+int beside_copy(const char *from, const char *to, int *n, struct err *e);

@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: Apache-2.0
+// From a checkpoint of weft to files that others open. See weights.h.
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/folder.h"
+#include "common/ckpt/durable.h"
+#include "common/ckpt/load.h"
+#include "common/weights/beside.h"
+#include "common/weights/described.h"
+#include "common/weights/half.h"
+#include "common/weights/move.h"
+#include "common/weights/npz.h"
+#include "common/weights/weights.h"
+
+enum { KEPT_BYTES = 64 << 20 }; // a parameter of at most so many is read once
+
+struct exporting {
+    const struct export_options *o;
+    struct arena a;
+    struct load load;
+    struct described model;
+    struct mapping map;
+    const struct manifest_tensor **stored; // of each parameter
+    bool *checked;
+    float *kept; // the whole of parameter `kept_param`
+    int kept_param;
+    const char *tmp;
+    struct stream file;
+    struct npz npz;
+    uint16_t *half;
+    int64_t half_room;
+    uint64_t done, all;
+    struct export_result *result;
+};
+
+// ---- reading parameters --------------------------------------------------------------------------
+
+static int read_param(void *ctx, int param, const struct box *b, float *to, struct err *e)
+{
+    struct exporting *x = ctx;
+    const struct weight_param *p = &x->model.params.param[param];
+    struct box whole = {.shape = p->shape};
+    uint64_t bytes = box_bytes(&whole, DT_F32);
+    int rc = 0;
+    if (bytes > KEPT_BYTES) {
+        rc = x->checked[param] ? 0 : load_check(&x->load, x->stored[param], e);
+        x->checked[param] = true;
+        return rc ? rc : load_read_part(&x->load, x->stored[param], b, to, e);
+    }
+    if (!x->kept && !(x->kept = malloc(KEPT_BYTES)))
+        return err_set(e, ERR_NOMEM, "no memory to read with");
+    if (x->kept_param != param)
+        rc = load_read(&x->load, p->name, DT_F32, &p->shape, &whole, x->kept, e);
+    x->kept_param = rc ? -1 : param;
+    if (!rc)
+        box_copy(b, to, &whole, x->kept, 0, bytes, sizeof(float));
+    return rc;
+}
+
+// Every parameter is in the checkpoint, as the model has it.
+static int find_stored(struct exporting *x, struct err *e)
+{
+    const struct weight_params *all = &x->model.params;
+    x->stored = arena_array(&x->a, const struct manifest_tensor *, all->n + 1);
+    x->checked = arena_array(&x->a, bool, all->n + 1);
+    x->kept_param = -1;
+    for (int i = 0; i < all->n; i++) {
+        const struct manifest_tensor *t = manifest_find(&x->load.manifest, all->param[i].name);
+        x->stored[i] = t;
+        if (!t || t->dtype != DT_F32 || !shape_equal(&t->shape, &all->param[i].shape))
+            return err_set(e, ERR_DATA, "%s: %s %s", x->load.name, all->param[i].name,
+                           t ? "has another shape than the model's" : "is not in it");
+    }
+    return 0;
+}
+
+static int note_done(struct exporting *x, uint64_t bytes, struct err *e)
+{
+    x->done += bytes;
+    return x->o->watch.done && x->o->watch.done(x->o->watch.ctx, x->done, x->all)
+               ? err_set(e, ERR_ABORTED, "stopped")
+               : 0;
+}
+
+// ---- safetensors ---------------------------------------------------------------------------------
+
+static int put_elements(void *ctx, const float *from, int64_t n, struct err *e)
+{
+    struct exporting *x = ctx;
+    int rc;
+    if (x->o->bf16) {
+        if (n > x->half_room) {
+            free(x->half);
+            x->half = malloc((size_t)n * sizeof *x->half);
+            x->half_room = x->half ? n : 0;
+        }
+        if (!x->half)
+            return err_set(e, ERR_NOMEM, "no memory to write with");
+        for (int64_t i = 0; i < n; i++)
+            x->half[i] = bf16_of_float(from[i]);
+        rc = stream_write(&x->file, x->half, (size_t)n * sizeof *x->half, e);
+    } else {
+        rc = stream_write(&x->file, from, (size_t)n * sizeof *from, e);
+    }
+    return rc ? rc : note_done(x, (uint64_t)n * (x->o->bf16 ? 2 : 4), e);
+}
+
+// How many tensors from `first` on one file holds.
+static int count_in_file(const struct exporting *x, const struct shard_slice *all, int first)
+{
+    uint64_t bytes = all[first].bytes;
+    int n = 1;
+    while (first + n < x->map.ntensors && bytes + all[first + n].bytes <= x->o->shard_bytes)
+        bytes += all[first + n++].bytes;
+    return n;
+}
+
+static int write_file(struct exporting *x, int dir, const char *name, const struct shard_slice *all,
+                      int first, int n, struct err *e)
+{
+    static const struct shard_meta format = {"format", "pt"};
+    struct mover move = {
+        .map = &x->map, .to = THEIRS, .read = read_param, .put = put_elements, .ctx = x};
+    struct shard_plan plan = {0};
+    struct hash128 digest;
+    int rc = shard_plan_make(&x->a, all + first, n, &format, 1, &plan, e);
+    rc = rc ? rc : stream_create(&x->file, dir, name, e);
+    rc = rc ? rc : shard_write_head(&x->file, &plan, &digest, e);
+    for (int i = 0; i < n && !rc; i++)
+        rc = move_object(&move, first + i, e);
+    rc = rc ? rc : stream_sync(&x->file, e);
+    int closed = stream_close(&x->file, rc ? NULL : e);
+    mover_clear(&move);
+    shard_plan_clear(&plan);
+    if (rc)
+        err_wrap(e, "%s", name);
+    return rc ? rc : closed;
+}
+
+static int write_index(struct exporting *x, int dir, const char *const *file, struct err *e)
+{
+    struct buf text = {0};
+    struct json_out w;
+    json_out_init(&w, &text);
+    w.pretty = true;
+    json_object(&w, NULL);
+    json_object(&w, "metadata");
+    json_uint(&w, "total_size", x->all);
+    json_end(&w);
+    json_object(&w, "weight_map");
+    for (int i = 0; i < x->map.ntensors; i++)
+        json_str(&w, x->map.tensors[i].name, file[i]);
+    json_end(&w);
+    json_end(&w);
+    json_out_clear(&w);
+    buf_putc(&text, '\n');
+    int rc = durable_write_file(dir, "model.safetensors.index.json", text.data, text.len, e);
+    buf_clear(&text);
+    return rc;
+}
+
+static int write_tensors(struct exporting *x, int dir, struct err *e)
+{
+    struct shard_slice *all = arena_array(&x->a, struct shard_slice, x->map.ntensors + 1);
+    const char **file = arena_array(&x->a, const char *, x->map.ntensors + 1);
+    int files = 0, rc = 0;
+    for (int i = 0; i < x->map.ntensors; i++) {
+        const struct weight_tensor *t = &x->map.tensors[i];
+        struct box whole = {.shape = t->shape};
+        all[i] = (struct shard_slice){
+            .name = t->name, .dtype = x->o->bf16 ? DT_BF16 : DT_F32, .shape = t->shape};
+        all[i].bytes = box_bytes(&whole, all[i].dtype);
+        x->all += all[i].bytes;
+    }
+    for (int i = 0; i < x->map.ntensors; i += count_in_file(x, all, i))
+        files++;
+    for (int i = 0, k = 1, n; i < x->map.ntensors && !rc; i += n, k++) {
+        n = count_in_file(x, all, i);
+        const char *name = files == 1
+                               ? "model.safetensors"
+                               : arena_printf(&x->a, "model-%05d-of-%05d.safetensors", k, files);
+        for (int j = 0; j < n; j++)
+            file[i + j] = name;
+        rc = write_file(x, dir, name, all, i, n, e);
+    }
+    *x->result = (struct export_result){x->load.manifest.step, x->map.ntensors, files, x->all};
+    return rc || files < 2 ? rc : write_index(x, dir, file, e);
+}
+
+// ---- config.json ---------------------------------------------------------------------------------
+
+// Token ids that generation_config.json beside the checkpoint has, and those that are given.
+static int list_members(struct exporting *x, const char *tokenizer, struct config_member **out,
+                        int *n, struct err *e)
+{
+    static const char *const ids[] = {"bos_token_id", "eos_token_id", "pad_token_id"};
+    struct buf text = {0};
+    struct json *top = NULL;
+    const char *path = arena_printf(&x->a, "%s/generation_config.json", tokenizer);
+    const char *dtype = x->o->bf16 ? "\"bfloat16\"" : "\"float32\"";
+    *out = arena_array(&x->a, struct config_member, x->o->nmembers + 8);
+    *n = 0;
+    (*out)[(*n)++] = (struct config_member){"torch_dtype", dtype};
+    (*out)[(*n)++] = (struct config_member){"dtype", dtype};
+    int rc = folder_read_whole(AT_FDCWD, path, true, 1 << 20, &text, e);
+    rc = rc ? rc : json_parse(&x->a, buf_str(&text), text.len, &top, e);
+    if (rc && rc != ERR_NOTFOUND)
+        err_wrap(e, "%s", path);
+    buf_clear(&text);
+    for (size_t i = 0; i < sizeof ids / sizeof *ids; i++) {
+        const struct json *v = json_get(top, ids[i]);
+        bool given = false;
+        for (int k = 0; k < x->o->nmembers; k++)
+            given |= strcmp(x->o->members[k].name, ids[i]) == 0;
+        struct buf json = {0};
+        if (v && v->type == JSON_NUMBER && v->is_int)
+            buf_printf(&json, "%lld", (long long)v->integer);
+        for (const struct json *k = v && v->type == JSON_ARRAY ? v->first : NULL; k; k = k->next)
+            buf_printf(&json, "%s%lld%s", k == v->first ? "[" : ", ", (long long)k->integer,
+                       k->next ? "" : "]");
+        if (json.len && !given)
+            (*out)[(*n)++] = (struct config_member){ids[i], buf_keep(&json, &x->a)};
+        else
+            buf_clear(&json);
+    }
+    for (int k = 0; k < x->o->nmembers; k++)
+        (*out)[(*n)++] = x->o->members[k];
+    return rc == ERR_NOTFOUND ? 0 : rc;
+}
+
+static int write_config(struct exporting *x, int dir, const char *tokenizer, struct err *e)
+{
+    struct config_member *more;
+    struct buf text = {0};
+    int n, rc = list_members(x, tokenizer, &more, &n, e);
+    rc = rc ? rc : config_write(&x->model.sizes, more, n, &x->a, &text, e);
+    rc = rc ? rc : durable_write_file(dir, "config.json", buf_str(&text), text.len, e);
+    buf_clear(&text);
+    return rc;
+}
+
+// ---- the whole -----------------------------------------------------------------------------------
+
+// The folder beside the checkpoint in which the files of its tokenizer are.
+static const char *find_tokenizer(struct exporting *x)
+{
+    const char *path = x->o->checkpoint;
+    struct store_entry id;
+    size_t n = strlen(path);
+    while (n > 1 && path[n - 1] == '/')
+        n--;
+    char *job = arena_printf(&x->a, "%.*s", (int)n, path), *slash = strrchr(job, '/');
+    if (store_entry_parse(slash ? slash + 1 : job, &id))
+        job = slash ? (*slash = 0, job) : arena_strdup(&x->a, ".");
+    return arena_printf(&x->a, "%s/" BESIDE_TOKENIZER, job);
+}
+
+static int write_hf(struct exporting *x, int dir, struct err *e)
+{
+    const char *tokenizer = find_tokenizer(x);
+    int files, rc = mapping_make(&x->map, &x->a, &x->model.sizes, &x->model.params, true, e);
+    rc = rc ? rc : write_config(x, dir, tokenizer, e);
+    rc = rc ? rc : beside_copy(tokenizer, x->tmp, &files, e);
+    return rc ? rc : write_tensors(x, dir, e);
+}
+
+static int put_npz(void *ctx, const float *from, int64_t n, struct err *e)
+{
+    struct exporting *x = ctx;
+    int rc = npz_put(&x->npz, from, (uint64_t)n * sizeof *from, e);
+    return rc ? rc : note_done(x, (uint64_t)n * sizeof *from, e);
+}
+
+// Parameters as weft names them, without padding.
+static int write_npz(struct exporting *x, int dir, struct err *e)
+{
+    struct mover move = {
+        .map = &x->map, .to = THEIRS, .read = read_param, .put = put_npz, .ctx = x};
+    mapping_same(&x->map, &x->a, &x->model.params);
+    int rc = npz_open(&x->npz, dir, "model.npz", e);
+    for (int i = 0; i < x->map.ntensors; i++) {
+        struct box whole = {.shape = x->map.tensors[i].shape};
+        x->all += box_bytes(&whole, DT_F32);
+    }
+    for (int i = 0; i < x->map.ntensors && !rc; i++) {
+        rc = npz_begin(&x->npz, x->map.tensors[i].name, &x->map.tensors[i].shape, e);
+        rc = rc ? rc : move_object(&move, i, e);
+        rc = rc ? rc : npz_end(&x->npz, e);
+    }
+    rc = npz_close(&x->npz, rc, e);
+    mover_clear(&move);
+    *x->result = (struct export_result){x->load.manifest.step, x->map.ntensors, 1, x->all};
+    return rc;
+}
+
+int weights_export(const struct export_options *o, struct export_result *out, struct err *e)
+{
+    struct exporting x = {.o = o, .result = out};
+    int dir = -1, rc = load_open_path(&x.load, o->checkpoint, e);
+    *out = (struct export_result){0};
+    rc = rc ? rc : described_read(&x.model, &x.a, x.load.manifest.resolved, o->program, e);
+    rc = rc ? rc : find_stored(&x, e);
+    rc = rc ? rc : fresh_begin(o->dir, &x.a, &x.tmp, e);
+    if (!rc && (dir = open(x.tmp, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) < 0)
+        rc = err_errno(e, ERR_IO, "cannot open %s", x.tmp);
+    rc = rc ? rc : o->npz ? write_npz(&x, dir, e) : write_hf(&x, dir, e);
+    rc = rc ? rc : fresh_end(x.tmp, o->dir, e);
+    if (rc)
+        fresh_drop(x.tmp);
+    if (dir >= 0)
+        close(dir);
+    free(x.kept);
+    free(x.half);
+    load_close(&x.load);
+    arena_clear(&x.a);
+    return rc;
+}
