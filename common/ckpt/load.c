@@ -131,7 +131,8 @@ int load_open_path(struct load *l, const char *path, struct err *e)
             rc = err_set(e, ERR_NOTFOUND, "%s holds no checkpoint", path);
         id = n ? all[0] : id;
     }
-    rc = rc ? rc : load_open(l, &s, id.epoch, id.step, e);
+    if (!rc)
+        rc = load_open(l, &s, id.epoch, id.step, e);
     store_close(&s);
     arena_clear(&a);
     return rc;

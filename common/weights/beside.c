@@ -111,7 +111,8 @@ int beside_copy(const char *from, const char *to, int *n, struct err *e)
         if (out < 0 && ((mkdir(to, 0755) && errno != EEXIST) ||
                         (out = open(to, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) < 0))
             rc = err_errno(e, ERR_IO, "cannot make %s", to);
-        rc = rc ? rc : copy_file(in, out, names[i], e);
+        if (!rc)
+            rc = copy_file(in, out, names[i], e);
         ++*n;
     }
     if (out >= 0 && !rc)

@@ -62,16 +62,17 @@ static bool is_word(const struct config *c, const struct expr *e, const char *wo
 
 // Calls `each` for the lines of a block: all of them, or those whose conditions hold.
 static int each_line(struct config *c, const struct foreign_line *line, bool all,
-                     int (*each)(struct config *c, const struct foreign_line *line, bool under))
+                     int (*each)(struct config *c, const struct foreign_line *line))
 {
     struct number holds;
     int rc = 0;
     for (; line && !rc; line = line->next) {
         if (line->kind != FOREIGN_IF) {
-            rc = each(c, line, false);
+            rc = each(c, line);
         } else if (all) {
             rc = each_line(c, line->body, true, each);
-            rc = rc ? rc : each_line(c, line->otherwise, true, each);
+            if (!rc)
+                rc = each_line(c, line->otherwise, true, each);
         } else {
             rc = number_of_line(c, line->value, -1, &holds);
             if (!rc)
@@ -247,13 +248,12 @@ static int read_number(struct config *c, const char *field, const struct json *v
 }
 
 // Fields that are a size by themselves, wherever they stand.
-static int read_size(struct config *c, const struct foreign_line *line, bool under)
+static int read_size(struct config *c, const struct foreign_line *line)
 {
     const struct foreign_field *f = &line->field;
     bool flag;
     int size = line->kind == FOREIGN_FIELD ? size_alone(c, f->value, &flag) : -1, rc = 0;
     double x;
-    (void)under;
     for (int i = 0; size >= 0 && i < f->n && !rc; i++) {
         const struct json *v = find_field(c->root, f->name[i]);
         if (!is_given(v))
@@ -271,13 +271,12 @@ static int read_size(struct config *c, const struct foreign_line *line, bool und
 }
 
 // Those that are absent: what stands behind `else`.
-static int read_absent(struct config *c, const struct foreign_line *line, bool under)
+static int read_absent(struct config *c, const struct foreign_line *line)
 {
     const struct foreign_field *f = &line->field;
     bool flag;
     int size = line->kind == FOREIGN_FIELD ? size_alone(c, f->value, &flag) : -1;
     struct number x = {0};
-    (void)under;
     if (size < 0 || c->text[size] || (!f->otherwise && !flag))
         return 0;
     int rc = f->otherwise ? number_of_line(c, f->otherwise, -1, &x) : 0;
@@ -286,10 +285,9 @@ static int read_absent(struct config *c, const struct foreign_line *line, bool u
     return rc;
 }
 
-static int read_size_line(struct config *c, const struct foreign_line *line, bool under)
+static int read_size_line(struct config *c, const struct foreign_line *line)
 {
     struct number x;
-    (void)under;
     if (line->kind != FOREIGN_SIZE)
         return 0;
     int size = model_size_find(c->program, line->size);
@@ -345,13 +343,12 @@ static bool solve(struct config *c, const struct expr *e, int size, const char *
 }
 
 // A field that is an expression gives the size that nothing has given.
-static int read_solved(struct config *c, const struct foreign_line *line, bool under)
+static int read_solved(struct config *c, const struct foreign_line *line)
 {
     const struct foreign_field *f = &line->field;
     bool flag;
     int size = -1, rc = 0;
     double x;
-    (void)under;
     if (line->kind != FOREIGN_FIELD || f->each || size_alone(c, f->value, &flag) >= 0 ||
         count_unknown(c, f->value, &size) != 1)
         return 0;
@@ -375,13 +372,12 @@ static bool may_be_absent(const struct expr *e)
     return fine;
 }
 
-static int compare_field(struct config *c, const struct foreign_line *line, bool under)
+static int compare_field(struct config *c, const struct foreign_line *line)
 {
     const struct foreign_field *f = &line->field;
     struct buf text = {0};
     struct json *want;
     bool flag, any = false;
-    (void)under;
     if (line->kind != FOREIGN_FIELD)
         return 0;
     int size = size_alone(c, f->value, &flag), rc = print_field(c, f, &text);
@@ -454,6 +450,16 @@ static int refuse_unknown(struct config *c, const struct json *object, const cha
     return rc;
 }
 
+// In this order; the sizes are resolved after each. `all`: whatever conditions a line is under.
+static const struct {
+    bool all;
+    int (*each)(struct config *c, const struct foreign_line *line);
+} passes[] = {{true, read_size},
+              {true, read_absent},
+              {true, read_size_line},
+              {false, read_solved},
+              {false, compare_field}};
+
 int config_read(const struct model_program *p, const struct json *config, struct arena *a,
                 struct config_sizes *out, struct err *e)
 {
@@ -465,16 +471,14 @@ int config_read(const struct model_program *p, const struct json *config, struct
         return err_set(e, ERR_INVALID, "%s has no section `export hf`", p->name);
     if (config->type != JSON_OBJECT)
         return err_set(e, ERR_DATA, "config.json is no object");
-    int rc = each_line(&c, s->config, true, read_size);
-    rc = rc ? rc : resolve(&c, out);
-    rc = rc ? rc : each_line(&c, s->config, true, read_absent);
-    rc = rc ? rc : resolve(&c, out);
-    rc = rc ? rc : each_line(&c, s->config, true, read_size_line);
-    rc = rc ? rc : resolve(&c, out);
-    rc = rc ? rc : each_line(&c, s->config, false, read_solved);
-    rc = rc ? rc : resolve(&c, out);
-    rc = rc ? rc : each_line(&c, s->config, false, compare_field);
-    rc = rc ? rc : refuse_unknown(&c, config, "");
+    int rc = 0;
+    for (size_t i = 0; i < sizeof passes / sizeof *passes && !rc; i++) {
+        rc = each_line(&c, s->config, passes[i].all, passes[i].each);
+        if (!rc)
+            rc = resolve(&c, out);
+    }
+    if (!rc)
+        rc = refuse_unknown(&c, config, "");
     map_clear(&c.seen);
     return rc;
 }
@@ -503,7 +507,8 @@ static int write_lines(struct writer *w, const struct foreign_line *line)
         struct buf text = {0};
         if (line->kind == FOREIGN_IF) {
             rc = number_of_line(c, line->value, -1, &x);
-            rc = rc ? rc : write_lines(w, x.value != 0 ? line->body : line->otherwise);
+            if (!rc)
+                rc = write_lines(w, x.value != 0 ? line->body : line->otherwise);
         } else if (line->kind == FOREIGN_SIZE) {
             double is = model_sizes_number(&c->sizes, line->size, 0);
             rc = number_of_line(c, line->value, -1, &x);
@@ -535,7 +540,8 @@ static void print_members(struct writer *w, struct buf *to)
         size_t n = dot ? (size_t)(dot - name) + 1 : 0;
         bool before = false;
         for (int k = 0; k < i && !before; k++)
-            before = strncmp(w->member[k].name, name, dot ? n : strlen(name) + 1) == 0;
+            before = dot ? strncmp(w->member[k].name, name, n) == 0
+                         : strcmp(w->member[k].name, name) == 0;
         if (before)
             continue;
         if (!dot) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A model as its resolved job describes it, for files that hold its parameters alone: sizes, parameters,
 // and the program whose section `export hf` names them.
+// Inside common/weights/ only.
 #pragma once
 #include "common/job/job.h"
 #include "common/weights/mapping.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From a checkpoint of weft to files that others open. See weights.h.
+// From a checkpoint of weft to files that others open. See foreign.h.
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -11,11 +11,12 @@
 #include "common/ckpt/durable.h"
 #include "common/ckpt/load.h"
 #include "common/weights/beside.h"
+#include "common/weights/config.h"
 #include "common/weights/described.h"
+#include "common/weights/foreign.h"
 #include "common/weights/half.h"
 #include "common/weights/move.h"
 #include "common/weights/npz.h"
-#include "common/weights/weights.h"
 
 enum { KEPT_BYTES = 64 << 20 }; // a parameter of at most so many is read once
 
@@ -133,7 +134,8 @@ static int write_file(struct exporting *x, int dir, const char *name, const stru
     rc = rc ? rc : shard_write_head(&x->file, &plan, &digest, e);
     for (int i = 0; i < n && !rc; i++)
         rc = move_object(&move, first + i, e);
-    rc = rc ? rc : stream_sync(&x->file, e);
+    if (!rc)
+        rc = stream_sync(&x->file, e);
     int closed = stream_close(&x->file, rc ? NULL : e);
     mover_clear(&move);
     shard_plan_clear(&plan);
@@ -289,8 +291,10 @@ static int write_npz(struct exporting *x, int dir, struct err *e)
     }
     for (int i = 0; i < x->map.ntensors && !rc; i++) {
         rc = npz_begin(&x->npz, x->map.tensors[i].name, &x->map.tensors[i].shape, e);
-        rc = rc ? rc : move_object(&move, i, e);
-        rc = rc ? rc : npz_end(&x->npz, e);
+        if (!rc)
+            rc = move_object(&move, i, e);
+        if (!rc)
+            rc = npz_end(&x->npz, e);
     }
     rc = npz_close(&x->npz, rc, e);
     mover_clear(&move);
@@ -303,13 +307,18 @@ int weights_export(const struct export_options *o, struct export_result *out, st
     struct exporting x = {.o = o, .result = out};
     int dir = -1, rc = load_open_path(&x.load, o->checkpoint, e);
     *out = (struct export_result){0};
-    rc = rc ? rc : described_read(&x.model, &x.a, x.load.manifest.resolved, o->program, e);
-    rc = rc ? rc : find_stored(&x, e);
-    rc = rc ? rc : fresh_begin(o->dir, &x.a, &x.tmp, e);
+    if (!rc)
+        rc = described_read(&x.model, &x.a, x.load.manifest.resolved, o->program, e);
+    if (!rc)
+        rc = find_stored(&x, e);
+    if (!rc)
+        rc = fresh_begin(o->dir, &x.a, &x.tmp, e);
     if (!rc && (dir = open(x.tmp, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) < 0)
         rc = err_errno(e, ERR_IO, "cannot open %s", x.tmp);
-    rc = rc ? rc : o->npz ? write_npz(&x, dir, e) : write_hf(&x, dir, e);
-    rc = rc ? rc : fresh_end(x.tmp, o->dir, e);
+    if (!rc)
+        rc = o->npz ? write_npz(&x, dir, e) : write_hf(&x, dir, e);
+    if (!rc)
+        rc = fresh_end(x.tmp, o->dir, e);
     if (rc)
         fresh_drop(x.tmp);
     if (dir >= 0)

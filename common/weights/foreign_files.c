@@ -72,7 +72,8 @@ static int open_file(struct foreign_files *f, const char *name, struct err *e)
         file->bytes = (uint64_t)st.st_size;
     }
     f->nfiles++;
-    rc = rc ? rc : read_head(f, f->nfiles - 1, &plan, e);
+    if (!rc)
+        rc = read_head(f, f->nfiles - 1, &plan, e);
     for (int i = 0; i < plan.n && !rc; i++) {
         struct foreign_stored *t;
         f->tensors =
@@ -116,7 +117,8 @@ static int open_indexed(struct foreign_files *f, const struct json *index, struc
             rc = open_file(f, v->string, e);
     }
     map_clear(&files);
-    rc = rc ? rc : name_tensors(f, e);
+    if (!rc)
+        rc = name_tensors(f, e);
     for (const struct json *v = rc ? NULL : names->first; v && !rc; v = v->next) {
         const struct foreign_stored *t = foreign_find(f, v->key);
         if (!t || strcmp(f->files[t->file].name, v->string) != 0)

@@ -2,6 +2,7 @@
 // A folder of safetensors files that others wrote: model.safetensors, or what
 // model.safetensors.index.json says. Nothing in it is trusted: a name is no path, heads are parsed as
 // shard files' are (ckpt/shard_file.h), and index and heads must say the same.
+// Inside common/weights/ only.
 #pragma once
 #include "common/base/arena.h"
 #include "common/base/json.h"

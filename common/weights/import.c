@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From files of others to a checkpoint of step 0. See weights.h.
+// From files of others to a checkpoint of step 0. See foreign.h.
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -14,10 +14,11 @@
 #include "common/ckpt/store.h"
 #include "common/plan/schema_list.h"
 #include "common/weights/beside.h"
+#include "common/weights/config.h"
 #include "common/weights/described.h"
+#include "common/weights/foreign.h"
 #include "common/weights/foreign_files.h"
 #include "common/weights/move.h"
-#include "common/weights/weights.h"
 
 enum { SAME_CHUNK = 4 << 20 }; // elements that are compared at once
 
@@ -185,7 +186,8 @@ static int check_same(struct importing *x, const struct foreign_stored *t,
         part.start[0] = at;
         part.shape.dim[0] = n;
         rc = foreign_read(&x->files, t, &flat, &part, a, e);
-        rc = rc ? rc : foreign_read(&x->files, like, &flat, &part, b, e);
+        if (!rc)
+            rc = foreign_read(&x->files, like, &flat, &part, b, e);
         if (!rc && memcmp(a, b, (size_t)n * sizeof *a) != 0)
             rc = refuse_tensor(x, t, e, "is not equal to '%s': the program has one for both",
                                like->slice.name);
@@ -271,7 +273,8 @@ static int write_shard(struct importing *x, int dir, struct shard_report *report
         if (!rc)
             report->digests[report->n] = stream_digest(&x->file);
     }
-    rc = rc ? rc : stream_sync(&x->file, e);
+    if (!rc)
+        rc = stream_sync(&x->file, e);
     int closed = stream_close(&x->file, rc ? NULL : e);
     mover_clear(&move);
     shard_plan_clear(&plan);
@@ -376,8 +379,10 @@ static int write_all(struct importing *x, struct err *e)
     int files, rc = store_make_at(&s, x->tmp, &owner, e);
     rc = rc ? rc : write_checkpoint(x, &s, &owner, e);
     store_close(&s);
-    rc = rc ? rc : beside_copy(x->o->dir, tokenizer, &files, e);
-    rc = rc ? rc : write_token_ids(x, tokenizer, e);
+    if (!rc)
+        rc = beside_copy(x->o->dir, tokenizer, &files, e);
+    if (!rc)
+        rc = write_token_ids(x, tokenizer, e);
     return rc ? rc : folder_write(x->tmp, "job.yaml", x->job_text, FOLDER_DURABLE, e);
 }
 
@@ -393,9 +398,12 @@ int weights_import(const struct import_options *o, struct arena *a, struct impor
     rc = rc ? rc : check_tensors(&x, e);
     if (rc)
         err_wrap(e, "%s", o->dir);
-    rc = rc ? rc : fresh_begin(o->out, a, &x.tmp, e);
-    rc = rc ? rc : write_all(&x, e);
-    rc = rc ? rc : fresh_end(x.tmp, o->out, e);
+    if (!rc)
+        rc = fresh_begin(o->out, a, &x.tmp, e);
+    if (!rc)
+        rc = write_all(&x, e);
+    if (!rc)
+        rc = fresh_end(x.tmp, o->out, e);
     if (rc)
         fresh_drop(x.tmp);
     *out = (struct import_result){x.program ? x.program->name : NULL,

@@ -277,7 +277,8 @@ static int add_tensor(struct maker *k, const char *name, struct draft *d)
         rc = add_product(k, d, t->n, &t->dim[i].before, &made.view);
         if (!rc && t->dim[i].nterms)
             rc = add_sum(k, d, &t->dim[i], &made.view);
-        rc = rc ? rc : add_product(k, d, t->n, &t->dim[i].after, &made.view);
+        if (!rc)
+            rc = add_product(k, d, t->n, &t->dim[i].after, &made.view);
         made.shape.dim[made.shape.n] = 1;
         for (; first < made.view.n; first++)
             made.shape.dim[made.shape.n] *= made.view.dim[first];
@@ -308,6 +309,7 @@ static int add_tensors(struct maker *k, const struct weight_param *const *param,
 {
     const struct foreign_tensor *t = &k->line->tensor;
     const char *word[MOST_WORDS] = {NULL}, *items = NULL, *index = NULL;
+    PRE(t->n > 0 && param[0]);
     int n = find_words(k->a, name, &items, word), rc = 0, stack = find_dim(k, param[0], NULL);
     if (n && (stack < 0 || param[0]->size[stack] != n))
         return refuse_line(k, "{%s}: %s is no stack of %d", items, param[0]->name, n);
@@ -318,6 +320,7 @@ static int add_tensors(struct maker *k, const struct weight_param *const *param,
         for (int64_t x = 0; x < count && !rc; x++) {
             struct draft d[MOST_PATHS];
             for (int p = 0; p < t->n && !rc; p++) {
+                PRE(param[p]);
                 int item = n ? i : t->path[p].item, own = find_dim(k, param[p], NULL);
                 if (item >= 0 && (own < 0 || item >= param[p]->size[own]))
                     return refuse_line(k, "%s has no item %d", param[p]->name, item);
@@ -341,8 +344,9 @@ static int add_tensors(struct maker *k, const struct weight_param *const *param,
 static int add_word(struct maker *k, const char *words, const char *word)
 {
     const struct foreign_tensor *t = &k->line->tensor;
-    const char *path[MOST_PATHS];
+    const char *path[MOST_PATHS] = {NULL};
     int rc = 0;
+    PRE(t->n > 0);
     for (int p = 0; p < t->n; p++)
         path[p] = word ? fill_brace(k->a, t->path[p].text, words, word) : t->path[p].text;
     for (int i = 0; i < k->m->params.n && !rc; i++) {
@@ -352,6 +356,7 @@ static int add_word(struct maker *k, const char *words, const char *word)
         if (number < 0)
             continue;
         for (int p = 1; p < t->n; p++) {
+            PRE(path[p]);
             const char *other = fill_brace(k->a, path[p], "n", n);
             param[p] = map_get(&k->params, other);
             if (!param[p])

@@ -7,6 +7,7 @@
 // dimension by itself has step 1 on both sides and may be cut; rotary orders are two atoms of one
 // dimension. A tensor is seen in the dimensions that its line names, [heads, head_dim, embed], not
 // in those of its file, [heads · head_dim, embed]: the bytes are the same.
+// Inside common/weights/ only.
 #pragma once
 #include "common/base/arena.h"
 #include "common/base/err.h"

@@ -239,7 +239,8 @@ int move_object(struct mover *m, int object, struct err *e)
             int64_t left = view.dim[cut] - chunk.start[cut];
             chunk.shape.dim[cut] = rows < left ? rows : left;
         }
-        rc = rc ? rc : move_chunk(m, object, &chunk, e);
+        if (!rc)
+            rc = move_chunk(m, object, &chunk, e);
         d = cut;
         if (cut >= 0)
             chunk.start[cut] += chunk.shape.dim[cut];

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Makes the elements of one object (a parameter, a foreign tensor) of those of the other side's, in the
 // order of its bytes, in chunks: memory does not depend on how large it is.
+// Inside common/weights/ only.
 #pragma once
 #include <stdbool.h>
 

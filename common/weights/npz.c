@@ -180,8 +180,10 @@ int npz_close(struct npz *z, int rc, struct err *e)
 {
     uint64_t at = stream_tell(&z->file);
     put_end(z, at, z->central.len);
-    rc = rc ? rc : stream_write(&z->file, z->central.data, z->central.len, e);
-    rc = rc ? rc : stream_sync(&z->file, e);
+    if (!rc)
+        rc = stream_write(&z->file, z->central.data, z->central.len, e);
+    if (!rc)
+        rc = stream_sync(&z->file, e);
     int closed = stream_close(&z->file, rc ? NULL : e);
     buf_clear(&z->central);
     return rc ? rc : closed;

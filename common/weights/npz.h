@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Writes a .npz file, as numpy.load() reads it: a zip archive of .npy files that are stored as they are,
 // in zip64 form, so that neither a file nor the whole has a limit of 4 GB.
+// Inside common/weights/ only.
 #pragma once
 #include "common/base/buf.h"
 #include "common/base/err.h"

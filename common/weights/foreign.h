@@ -6,13 +6,17 @@
 
 #include "common/base/arena.h"
 #include "common/base/err.h"
-#include "common/weights/config.h"
 
 // Called after each piece with the bytes that are done, of all. Anything but 0 stops: the act fails
 // with ERR_ABORTED and leaves nothing.
 struct weights_watch {
     int (*done)(void *ctx, uint64_t bytes, uint64_t of);
     void *ctx;
+};
+
+// A member of config.json: a JSON text.
+struct config_member {
+    const char *name, *json;
 };
 
 struct export_options {
