@@ -210,8 +210,9 @@ static const char *show_json(struct config *c, const struct json *v)
 
 static void give(struct config *c, int size, const char *field, double x)
 {
-    bool whole = number_is_whole(x);
-    c->text[size] = arena_printf(c->a, whole ? "%.0f" : "%.17g", x);
+    char text[32];
+    json_format_double(x, text);
+    c->text[size] = number_is_whole(x) ? arena_printf(c->a, "%.0f", x) : arena_strdup(c->a, text);
     c->field[size] = field;
 }
 

@@ -6,7 +6,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/plain.h"
-#include "common/weights/weights.h"
+#include "common/weights/foreign.h"
 #include "coordinator/cli/bar.h"
 #include "coordinator/cli/cli_print.h"
 #include "coordinator/cli/verbs.h"
