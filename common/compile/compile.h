@@ -12,8 +12,8 @@
 
 // Emits the forward part of one microbatch: `batch` samples of it, `step_batch` of the whole step.
 // Leaves g->loss and, for an evaluation, g->parts. For samples: the sum "logits" [batch, vocab] of
-// each position's last token. For scores: the sum "scores" [batch, seq] of −ln of how likely each
-// target was, and the part "right": 1 where it was the most likely. Returns g->failed.
+// each position's last token. For scores: the sum "scores" [2, batch, seq], which is −ln of how likely
+// each target was, and then 1 where it was the most likely. Returns g->failed.
 typedef int (*build_fn)(struct graph *g, const struct job *job, enum program_kind kind,
                         int64_t batch, int64_t step_batch);
 

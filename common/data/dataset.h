@@ -28,6 +28,7 @@ struct dataset {
     int64_t classes;   // labels are 0 … classes − 1
     enum dtype dtype;  // of the images: DT_U8 or DT_F32
     int64_t seq;       // of tokens, then classes is their vocabulary; 0: images and labels
+    double text_bytes; // of text for each token, as the index beside them says; 0: not known
 };
 
 // ERR_DATA and ERR_UNSUPPORTED name file and byte offset, or both files and what disagrees.

@@ -52,6 +52,23 @@ static int open_files(struct dataset *ds, const char *root, const char *const *f
     return 0;
 }
 
+// Where the index knows all of the files.
+static double find_text_bytes(const struct dataset *ds, const struct token_index *index)
+{
+    double bytes = 0, tokens = 0;
+    for (int i = 0; i < ds->nfiles; i++) {
+        const char *path = ds->files[i].tokens.path;
+        PRE(path);
+        const char *slash = strrchr(path, '/');
+        const struct token_shard *s = token_index_find(index, slash ? slash + 1 : path);
+        if (!s)
+            return 0;
+        bytes += (double)s->bytes;
+        tokens += (double)s->tokens;
+    }
+    return tokens > 0 ? bytes / tokens : 0;
+}
+
 static int check_samples(const struct dataset *ds, struct err *e)
 {
     const struct array *first = &ds->files[0].tokens;
@@ -80,6 +97,7 @@ int dataset_open_tokens(struct dataset *ds, const char *root, const char *path,
     rc = rc ? rc : read_index(ds, root, files[0], &names, &index, e);
     rc = rc ? rc : open_files(ds, root, files, n, type, &index, e);
     rc = rc ? rc : check_samples(ds, e);
+    ds->text_bytes = rc ? 0 : find_text_bytes(ds, &index);
     if (rc) {
         tokens_close(ds);
         *ds = (struct dataset){0};

@@ -122,12 +122,22 @@ static void score_by(struct builder *b, struct term t)
     int rows = loss_cross_entropy(g, logits, ids, v.limit[n]);
     int best = loss_rows(g, OP_ROW_ARGMAX, 1, &logits, DT_I32, v.limit[n]);
     int right = apply_over(g, OP_EQUAL, best, ids, n, v.dims, DT_NONE);
+    // Both in one value, which the devices bring together as they do logits.
     graph_at(g, POINT_NONE);
-    rows = sum(g, rows, n, v.dims, 1, DT_F32);
-    right = sum(g, right, n, v.dims, 1, DT_F32);
-    g->loss = graph_sum(g, "scores", -1, rows);
-    graph_contribute(g, g->loss, rows);
-    graph_report(g, "right", right);
+    enum dim dims[MAX_DIMS] = {DIM_QKV};
+    int64_t sizes[MAX_DIMS] = {2};
+    memcpy(dims + 1, v.dims, sizeof *dims * (size_t)n);
+    memcpy(sizes + 1, v.shape.dim, sizeof *sizes * (size_t)n);
+    int both = graph_op(g, &(struct op_args){.op = OP_STACK,
+                                             .nin = 2,
+                                             .in = (int[]){rows, right},
+                                             .nout_dims = n + 1,
+                                             .out_dims = dims,
+                                             .sizes = sizes,
+                                             .dtype = DT_F32});
+    both = sum(g, both, n + 1, dims, 1, DT_F32);
+    g->loss = graph_sum(g, "scores", -1, both);
+    graph_contribute(g, g->loss, both);
     build_check(b);
     b->done = true;
 }

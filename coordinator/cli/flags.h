@@ -33,6 +33,8 @@ enum flag {
     FLAG_FROM_STEP,
     FLAG_MESH,
     FLAG_BATCH,
+    FLAG_DATA,
+    FLAG_LABELS,
     FLAG_PROMPT,
     FLAG_PROMPTS,
     FLAG_TOKENS,
@@ -79,7 +81,7 @@ struct args { // texts are borrowed from argv
     int threads;                 // 0: all cores
     const char *set[ARGS_MAX_SET];
     int nset;
-    const char *mesh;
+    const char *mesh, *data, *labels;
     int batch; // 0: the verb's own
     const char *prompt, *prompts;
     int64_t tokens;                    // 0: not given

@@ -19,6 +19,7 @@
 #include "common/base/cores.h"
 #include "common/base/entropy.h"
 #include "common/base/folder.h"
+#include "common/base/log.h"
 #include "common/base/system.h"
 #include "common/job/threads.h"
 #include "common/language/model_facts.h"
@@ -102,12 +103,25 @@ static int check_parameters(const struct local_ranks *l, const struct graph *g, 
     return 0;
 }
 
+// The samples of a microbatch that one device of the training had, if the batch was cut on all of them.
+static int64_t find_share(struct local_ranks *l)
+{
+    struct job_errors errs = {0};
+    struct job job = {0};
+    const char *text = l->load.manifest.resolved;
+    if (job_parse(&l->arena, &weft_schema, NULL, "/", text, strlen(text), NULL, 0, &job, &errs))
+        return 1;
+    int64_t share = job.data.batch / job.train.microbatches / job.resources.devices;
+    return share ? share : 1;
+}
+
 // What the training's mesh, batch and devices asked for is nothing to these ranks.
 static int read_job(struct local_ranks *l, const struct local_options *o, struct err *e)
 {
     const char *set[SETTINGS_MAX], *text = l->load.manifest.resolved;
     const char *mesh = format_mesh(l, o->mesh);
     int64_t devices = count_devices(mesh);
+    int64_t rows = o->rows ? o->rows : find_share(l) * devices;
     struct job_errors errs = {0};
     struct compiled compiled;
     struct buf resolved = {0};
@@ -121,7 +135,7 @@ static int read_job(struct local_ranks *l, const struct local_options *o, struct
     set[n++] = "pipeline={}";
     set[n++] = "train.microbatches=1";
     set[n++] = arena_printf(&l->arena, "data.batch=%lld",
-                            (long long)((o->rows + devices - 1) / devices * devices));
+                            (long long)((rows + devices - 1) / devices * devices));
     for (int i = 0; i < o->nset; i++)
         set[n++] = o->set[i];
     if (job_parse(&l->arena, &weft_schema, NULL, "/", text, strlen(text), set, n, &l->job, &errs))
@@ -202,13 +216,24 @@ static int fill_assign(struct local_ranks *l, struct err *e)
     return rc;
 }
 
+// In the folder; −1: it cannot be.
+static int open_log(const struct local_ranks *l, const char *name, struct err *e)
+{
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s/%s", l->folder, name);
+    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    if (fd < 0)
+        err_errno(e, ERR_IO, "%s", path);
+    return fd;
+}
+
 static int start_rank(struct local_ranks *l, int rank, struct err *e)
 {
-    char log[PATH_MAX];
-    snprintf(log, sizeof log, "%s/rank-%04d.log", l->folder, rank);
-    int fd = open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    char name[32];
+    snprintf(name, sizeof name, "rank-%04d.log", rank);
+    int fd = open_log(l, name, e);
     if (fd < 0)
-        return err_errno(e, ERR_IO, "%s", log);
+        return e->code;
     const struct local_start s = {l->rank, "here", job_device_kind(l->job.resources.kind), fd};
     int rc = local_leader_start(&l->lead, rank, &s, e);
     l->alive += !rc;
@@ -262,6 +287,10 @@ int local_ranks_start(struct local_ranks *l, struct err *e)
     rc = rc ? rc : make_folder(l, e);
     if (rc)
         return rc;
+    l->log = open_log(l, "lead.log", e);
+    if (l->log < 0)
+        return e->code;
+    log_to(l->log); // what the leader logs; how it ends is said by the verb
     local_leader_init(&l->lead, &c, &l->assign, l->folder);
     l->led = true;
     l->lead.answered = keep_answer;
@@ -315,6 +344,10 @@ void local_ranks_close(struct local_ranks *l)
                 (void)waitpid(l->lead.ranks[r].pid, NULL, 0);
             }
         local_leader_clear(&l->lead);
+    }
+    if (l->log > 0) {
+        log_to(STDERR_FILENO);
+        close(l->log);
     }
     if (l->folder[0])
         folder_remove(l->folder);

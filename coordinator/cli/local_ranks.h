@@ -27,6 +27,7 @@ struct local_ranks {
     struct local_leader lead;
     bool led;
     int signals; // −1: not read
+    int log;     // of the leader, in the folder; 0: none
     int alive;
     Weft__Rank__Assign assign;
     const char *resolved;
@@ -37,7 +38,8 @@ struct local_ranks {
 struct local_options {
     const char *checkpoint; // folder of one, or of a job's: then the newest good one
     const char *mesh;       // "dp=2,tp=2" or YAML; null: one device
-    int64_t rows;           // of the program; as many more as the mesh divides
+    int64_t rows; // of the program, and as many more as the mesh divides; 0: a device's share of
+                  // the training's microbatch for each device
     const char *const *set; // further settings, as -s has them
     int nset;
     enum program_kind only;

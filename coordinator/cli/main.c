@@ -118,6 +118,18 @@ static const struct verb verbs[] = {
      "tokens\n"
      "and their index; killed or interrupted, the same command continues it.",
      0},
+    {"eval", "CKPT", "loss, accuracy and perplexity of a checkpoint's model on a data set, here",
+     F(DATA) | F(LABELS) | F(MESH) | F(BATCH) | F(SET) | F(JSON), 1, 1, verb_eval,
+     "CKPT is the folder of a checkpoint, or a job's folder of them: then the newest. The whole "
+     "set "
+     "is\n"
+     "scored; the loss is the mean of -ln of the share that the model gave each token, or each "
+     "label, and\n"
+     "does not depend on batch and mesh. Bits per byte are known of tokens that are bytes, and of "
+     "those "
+     "that\n"
+     "`weft data prepare` made.",
+     0},
     {"generate", "CKPT", "continue texts with a checkpoint's model, here",
      F(PROMPT) | F(PROMPTS) | F(TOKENS) | F(SAMPLES) | F(TEMPERATURE) | F(TOP_K) | F(TOP_P) |
          F(MIN_P) | F(PENALTY) | F(SEED) | F(STOP) | F(STOP_IDS) | F(CONTEXT) | F(SLIDE) |

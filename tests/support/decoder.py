@@ -25,13 +25,17 @@ def mlp(x, p, at):
     return h @ p[f"{at}/mlp/out/weight"] + p[f"{at}/mlp/out/bias"]
 
 
-def next_logits(p, ids, vocab):
+def all_logits(p, ids, vocab):
     x = p["embed/tokens"][ids] + p["embed/positions"][: len(ids)]
     for n in range(len({name.split("/")[1] for name in p if name.startswith("layers/")})):
         at = f"layers/{n}"
         x = x + attention(layer_norm(x, p, f"{at}/norm1"), p, at)
         x = x + mlp(layer_norm(x, p, f"{at}/norm2"), p, at)
-    return (layer_norm(x, p, "norm") @ p["embed/tokens"].T)[-1][:vocab]
+    return (layer_norm(x, p, "norm") @ p["embed/tokens"].T)[:, :vocab]
+
+
+def next_logits(p, ids, vocab):
+    return all_logits(p, ids, vocab)[-1]
 
 
 def greedy(p, prompt, tokens, seq, vocab):

@@ -64,7 +64,7 @@ static void add_parts(struct state *s, struct arena *a, const struct compiled *c
                       const struct value *v, uint64_t stages, void *device, int rank)
 {
     const struct mesh *m = &c->mesh;
-    const struct graph *g = compiled_program(c, PROGRAM_TRAIN, 0)->graph;
+    const struct graph *g = compiled_program(c, c->holder, 0)->graph;
     const int64_t *limit = v->kind == VALUE_STATE ? g->values[v->of].limit : v->limit;
     axis_set free_axes = (axis_set)(mesh_all(m) & ~spec_axes(&v->spec));
     for (int r = 0; r < mesh_ranks(m); r++) {

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""weft eval: the numbers of a checkpoint's model on a data set, on any mesh, and those of evaluations in a training."""
+import json
+import math
+import pathlib
+
+import decoder
+import numpy
+import pytest
+import runs
+
+SEQ, VOCAB = 32, 256
+MESHES = ["dp=2", "tp=2", "cp=2", "{pp: 2}", "{dp: 2, tp: 2}", "{fsdp: 2, cp: 2}"]
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    place = tmp_path_factory.mktemp("text")
+    whole = pathlib.Path("/usr/share/common-licenses/GPL-3").read_bytes()
+    (place / "text").write_bytes(whole[:9000])
+    (place / "more").write_bytes(whole[9000 : 9000 + 45 * SEQ + 10])  # 45 samples
+    for name in ("text", "more"):
+        runs.put_tokens(place / name, place / f"{name}.tokens")
+    return place
+
+
+@pytest.fixture(scope="module")
+def trained(text, tmp_path_factory):
+    place = tmp_path_factory.mktemp("trained")
+    made = {
+        "name": "scored",
+        "model": {"program": "gpt2", "layers": 2, "embed": 32, "heads": 4, "seq": SEQ, "vocab": VOCAB, "vocab_multiple": 96},
+        "mesh": {"dp": 2},
+        "data": {"format": "tokens", "train": {"tokens": str(text / "text.tokens")}, "eval": {"tokens": str(text / "more.tokens")}, "batch": 8},
+        "optimizer": {"kind": "adamw"},
+        "schedule": {"kind": "constant", "value": 0.01},
+        "train": {"steps": 30, "seed": 3},
+        "checkpoint": {"dir": "ckpt"},
+    }  # fmt: skip
+    return runs.train(place, made)
+
+
+def evaluate(run, *args, code=0):
+    ckpt = pathlib.Path(run.checkpoints()[-1].path)
+    end = runs.weft("eval", str(ckpt), "--json", *args)
+    assert end.code == code, end
+    return json.loads(end.out) if code == 0 else end.err
+
+
+def by_numpy(run, tokens):
+    """Loss and accuracy, a row of the model's own logits for each token."""
+    p = run.checkpoints()[-1].numbers()
+    loss, right, n = 0.0, 0, (len(tokens) - 1) // SEQ
+    for i in range(n):
+        ids = tokens[i * SEQ : i * SEQ + SEQ + 1]
+        logits = decoder.all_logits(p, list(ids[:-1]), VOCAB)
+        most = logits.max(-1, keepdims=True)
+        shares = logits - most - numpy.log(numpy.exp(logits - most).sum(-1, keepdims=True))
+        loss -= shares[numpy.arange(SEQ), list(ids[1:])].sum()
+        right += (logits.argmax(-1) == list(ids[1:])).sum()
+    return loss / (n * SEQ), right / (n * SEQ), n
+
+
+def test_the_numbers_are_those_of_the_weights_on_any_mesh_and_batch(trained, text):
+    loss, accuracy, n = by_numpy(trained, (text / "more").read_bytes())
+    assert n == 45
+    for more in [[], ["--batch", "1"], ["--batch", "64"], *[["--mesh", m] for m in MESHES]]:
+        got = evaluate(trained, "--data", str(text / "more.tokens"), *more)
+        assert (got["samples"], got["tokens"], got["step"]) == (45, 45 * SEQ, 30)
+        assert math.isclose(got["loss"], loss, rel_tol=2e-6), (more, got, loss)
+        assert math.isclose(got["accuracy"], accuracy, rel_tol=1e-9), (more, got, accuracy)
+        assert math.isclose(got["perplexity"], math.exp(got["loss"]), rel_tol=1e-12)
+        assert math.isclose(got["bits_per_byte"], got["loss"] / math.log(2), rel_tol=1e-12)
+
+
+def test_an_evaluation_of_a_training_takes_the_remainder_too(trained, text):
+    """45 samples in batches of eight, five of them in the last."""
+    (row,) = [r for r in trained.metrics() if "eval_loss" in r]
+    assert math.isclose(row["eval_loss"], by_numpy(trained, (text / "more").read_bytes())[0], rel_tol=2e-6)
+
+
+def test_the_remainder_counts_for_classifiers_on_any_mesh_and_not_twice(place, toy):
+    said = []
+    for k, (batch, mesh) in enumerate([(24, {"dp": 2}), (7, {"dp": 1}), (200, {"tp": 2})]):  # 96 samples: 4, 13 and 0 whole
+        run = runs.train(place, runs.job(toy, 1, mesh=mesh, train__steps=3, data__batch=batch), f"run{k}")
+        row = [r for r in run.metrics() if "eval_loss" in r][-1]
+        got = evaluate(run, "--data", toy.eval["images"], "--labels", toy.eval["labels"])
+        assert math.isclose(row["eval_loss"], got["loss"], rel_tol=2e-5), (row, got)
+        assert math.isclose(row["eval_accuracy"], got["accuracy"], rel_tol=1e-6)
+        assert got["tokens"] is None and got["bits_per_byte"] is None
+        said.append(got["samples"])
+    assert len(set(said)) == 1
+
+
+def test_bits_per_byte_are_known_of_prepared_text(trained, text, tmp_path):
+    end = runs.weft("data", "prepare", str(text / "more"), "--out", str(tmp_path / "shards"), "--tokenizer", "bytes")
+    assert end.code == 0, end
+    index = tmp_path / "shards" / "index.json"
+    made = json.loads(index.read_text())
+    (shard,) = [s for s in made["shards"] if s["bytes"]]
+    for times in (1, 3):  # the text of a token is longer
+        shard["bytes"] *= times
+        index.write_text(json.dumps(made))
+        got = evaluate(trained, "--data", str(tmp_path / "shards" / shard["file"]))
+        assert math.isclose(got["bits_per_byte"], got["loss"] / math.log(2) * shard["tokens"] / shard["bytes"], rel_tol=1e-9), (got, shard)
+
+
+@pytest.mark.parametrize(("args", "says"), [
+    ([], "--data"),
+    (["--data", "/nowhere/at/all"], "/nowhere/at/all"),
+    (["--data", "/etc/hostname"], "hostname"),
+    (["--data", "TEXT", "--mesh", "tp=3"], "3"),
+])  # fmt: skip
+def test_what_cannot_be_is_refused_before_any_rank_starts(trained, text, args, says):
+    args = [str(text / "more.tokens") if a == "TEXT" else a for a in args]
+    assert says in evaluate(trained, *args, code=2)
