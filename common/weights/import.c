@@ -65,11 +65,11 @@ static int choose_program(struct importing *x, struct err *e)
         first = first.code ? first : one;
     }
     if (!first.code)
-        return err_set(
-            e, ERR_DATA,
-            "config.json: no program that comes with weft is a %.100s: --program names one "
-            "of your own with a section `export hf`",
-            class);
+        return err_set(e, ERR_DATA,
+                       "config.json: architectures: no program that comes with weft is a %.100s: "
+                       "--program names one "
+                       "of your own with a section `export hf`",
+                       class);
     return err_set(e, first.code, "%s", first.text);
 }
 

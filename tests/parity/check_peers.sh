@@ -3,7 +3,7 @@
 # make check-peers: weft beside JAX, transformers and safetensors, live. In a pinned environment from PyPI (made
 # once in BUILD/peers; $PYTHON is the interpreter, 3.11 or later, default python3):
 #   1 the goldens are made again and compared with the committed ones
-#   2 the parity test runs on the new ones
+#   2 the parity test runs on the new ones; so do export and import, both ways, on folders that transformers saves
 #   3 two ranks train to a checkpoint; weft verifies it, the safetensors package opens it, and it
 #     holds what optax got
 set -eu
@@ -36,12 +36,19 @@ echo "1 goldens"
 "$python" $here/transformers_models.py "$scratch/golden"
 "$python" $here/transformers_models.py --compare "$scratch/golden" $here/golden
 
+"$python" $here/transformers_folders.py "$scratch/folders"
+
 echo "2 parity"
 WEFT_GOLDEN="$scratch/golden" "$build/tests/parity/test_jax" >"$scratch/log" 2>&1 || {
     cat "$scratch/log"
     exit 1
 }
 tail -n 1 "$scratch/log"
+WEFT_FOLDERS="$scratch/folders" "$build/tests/unit/weights" --group test_weights_folders >"$scratch/log" 2>&1 || {
+    cat "$scratch/log"
+    exit 1
+}
+"$python" $here/transformers_folders.py --check "$scratch/folders" "$build/weft"
 
 echo "3 checkpoint"
 "$python" $here/jax_mlp.py --run "$scratch/run"

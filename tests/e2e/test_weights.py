@@ -1,0 +1,300 @@
+# SPDX-License-Identifier: Apache-2.0
+"""weft export and weft import: what is refused, by file and place, and leaves nothing; what is carried along.
+
+The folders are those that transformers saved (tests/parity/folders); tests/unit/test_weights_folders.c computes their logits."""
+import json
+import os
+import pathlib
+import shutil
+import signal
+import struct
+import subprocess
+
+import numpy as np
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[2]
+BUILD = pathlib.Path(os.environ.get("WEFT_BUILD", ROOT / "build")).resolve()
+FOLDERS = ROOT / "tests" / "parity" / "folders"
+
+
+def weft(*args, code=0, **more):
+    done = subprocess.run([BUILD / "weft", *map(str, args)], capture_output=True, text=True, check=False, timeout=120, **more)
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stderr if code else done.stdout
+
+
+def read(file):
+    raw = file.read_bytes()
+    n = struct.unpack("<Q", raw[:8])[0]
+    head = json.loads(raw[8 : 8 + n])
+    head.pop("__metadata__", None)
+    return {k: (t["dtype"], t["shape"], raw[8 + n :][slice(*t["data_offsets"])]) for k, t in head.items()}
+
+
+def write(file, tensors):
+    head, data = {}, b""
+    for name, (dtype, shape, raw) in tensors.items():
+        head[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(raw)]}
+        data += raw
+    text = json.dumps(head).encode()
+    file.write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
+class Folder:
+    """A copy of one of the folders, which a test changes."""
+
+    def __init__(self, tmp, name):
+        self.dir = tmp / name
+        shutil.copytree(FOLDERS / name, self.dir)
+        self.out = tmp / "ckpt"
+
+    def config(self, **fields):
+        file = self.dir / "config.json"
+        file.write_text(json.dumps({**json.loads(file.read_text()), **fields}))
+
+    def tensors(self, change):
+        file = self.dir / "model.safetensors"
+        tensors = read(file)
+        change(tensors)
+        write(file, tensors)
+
+    def refused(self, *words, args=()):
+        err = weft("import", self.dir, "--out", self.out, *args, code=1)
+        assert all(w in err for w in words), err
+        assert sorted(p.name for p in self.out.parent.iterdir()) == sorted({self.dir.name}), "something was left"
+
+
+@pytest.fixture
+def llama(tmp_path):
+    return Folder(tmp_path, "llama3")
+
+
+@pytest.mark.parametrize("fields, words", [
+    ({"hidden_act": "gelu"}, ["config.json", "hidden_act", '"gelu"', '"silu"']),
+    ({"rms_norm_eps": 1e-6}, ["rms_norm_eps"]),
+    ({"attention_bias": True}, ["attention_bias", "true"]),
+    ({"mlp_bias": True}, ["mlp_bias"]),
+    ({"rope_parameters": {"rope_type": "linear", "rope_theta": 30.0, "factor": 8.0}}, ["rope_type", "linear"]),
+    ({"rope_scaling": {"rope_type": "llama3", "factor": 4.0}}, ["factor"]),
+    ({"rope_theta": 31.0}, ["rope_theta", "31"]),
+    ({"residual_multiplier": 2}, ["residual_multiplier", "no line for it"]),
+    ({"num_hidden_layers": None}, ["num_hidden_layers", "missing"]),
+    ({"num_hidden_layers": "3"}, ["num_hidden_layers", "a number"]),
+    ({"num_hidden_layers": 5000}, ["num_hidden_layers"]),
+    ({"tie_word_embeddings": 1}, ["tie_word_embeddings", "true or false"]),
+    ({"architectures": ["OtherForCausalLM"]}, ["architectures", "OtherForCausalLM"]),
+])
+def test_a_config_that_means_something_else_is_refused_by_its_field(llama, fields, words):
+    llama.config(**fields)
+    llama.refused(*words, args=() if "architectures" in fields else ("--program", "llama"))
+
+
+def test_each_tensor_is_accounted_for(llama, tmp_path):
+    name = "model.layers.1.mlp.up_proj.weight"
+    original = (llama.dir / "model.safetensors").read_bytes()
+    for change, words in [
+        (lambda t: t.pop(name), [name, "missing"]),
+        (lambda t: t.update({"model.layers.3.mlp.up_proj.weight": t[name]}), ["model.layers.3.mlp.up_proj.weight", "left over"]),
+        (lambda t: t.update({name: (t[name][0], t[name][1][::-1], t[name][2])}), [name, "[16, 12]", "[12, 16]"]),
+        (lambda t: t.update({name: ("I32", *t[name][1:])}), [name, "I32"]),
+        (lambda t: t.update({name: ("F17", *t[name][1:])}), [name, "F17"]),
+    ]:
+        (llama.dir / "model.safetensors").write_bytes(original)
+        llama.tensors(change)
+        llama.refused(*words, "model.safetensors" if "missing" not in words else "missing")
+
+
+def test_a_head_that_is_stored_twice_must_be_equal(tmp_path):
+    f = Folder(tmp_path, "llama32")
+    f.tensors(lambda t: t.update({"lm_head.weight": t["model.embed_tokens.weight"]}))
+    weft("import", f.dir, "--out", f.out)
+    shutil.rmtree(f.out)
+    f.tensors(lambda t: t.update({"lm_head.weight": (*t["lm_head.weight"][:2], b"\0" * len(t["lm_head.weight"][2]))}))
+    f.refused("lm_head.weight", "not equal", "model.embed_tokens.weight")
+
+
+def head_of(folder):
+    raw = (folder / "model.safetensors").read_bytes()
+    n = struct.unpack("<Q", raw[:8])[0]
+    return json.loads(raw[8 : 8 + n]), raw[8 + n :]
+
+
+@pytest.mark.parametrize("harm, words", [
+    (lambda head, name: head[name].update(data_offsets=[0, 8]), "dtype and shape do not make"),
+    (lambda head, name: head[name].update(data_offsets=[1 << 40, (1 << 40) + 768]), "outside"),
+    (lambda head, name: head[name].update(data_offsets=[0, 768]), ""),
+    (lambda head, name: head[name].update(shape=[1 << 62, 1 << 62]), ""),
+    (lambda head, name: head[name].update(shape=[-12, -16]), "whole number"),
+    (lambda head, name: head.pop(name), "hole"),
+])
+def test_a_harmed_head_is_refused(llama, harm, words):
+    head, data = head_of(llama.dir)
+    harm(head, "model.layers.1.mlp.up_proj.weight")
+    text = json.dumps(head).encode()
+    (llama.dir / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + data)
+    llama.refused("model.safetensors", words)
+
+
+def test_cut_and_nonsensical_files_are_refused(llama):
+    file = llama.dir / "model.safetensors"
+    raw = file.read_bytes()
+    for bad in raw[:-1], raw[:100], raw[:4], b"", struct.pack("<Q", 1 << 60) + raw[8:], raw + b"x", raw[:8] + b"[" + raw[9:]:
+        file.write_bytes(bad)
+        llama.refused("model.safetensors")
+    file.write_bytes(raw)
+    config = (llama.dir / "config.json").read_text()
+    for bad in config[:-3], "[]", "", config.replace('"head_dim"', '"hidden_act"'), "[" * 100:
+        (llama.dir / "config.json").write_text(bad)
+        llama.refused("config.json")
+
+
+def split(folder, names=("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors")):
+    """The folder's tensors in two files with an index, which is returned."""
+    tensors = list(read(folder / "model.safetensors").items())
+    (folder / "model.safetensors").unlink()
+    index = {"metadata": {}, "weight_map": {}}
+    for k, name in enumerate(names):
+        part = dict(tensors[k::2])
+        write(folder / name, part)
+        index["weight_map"].update({t: name for t in part})
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    return index
+
+
+def test_files_by_an_index_are_read_and_written(llama, tmp_path):
+    whole = read(llama.dir / "model.safetensors")
+    split(llama.dir)
+    weft("import", llama.dir, "--out", llama.out)
+    said = json.loads(weft("export", llama.out, tmp_path / "hf", "--shard-size", "9KB", "--json"))
+    index = json.loads((tmp_path / "hf" / "model.safetensors.index.json").read_text())
+    files = sorted(p.name for p in (tmp_path / "hf").glob("*.safetensors"))
+    assert len(files) == said["files"] > 1 and files == sorted(set(index["weight_map"].values()))
+    back = {}
+    for name in files:
+        back.update(read(tmp_path / "hf" / name))
+    assert back == whole
+
+
+@pytest.mark.parametrize("name", ["../other.safetensors", "/etc/passwd", "sub/x.safetensors", ".x.safetensors", "x.bin", "", 3,
+                                  "absent.safetensors"])
+def test_an_index_names_files_of_its_folder_alone(llama, name):
+    index = split(llama.dir)
+    index["weight_map"]["lm_head.weight"] = name
+    (llama.dir / "model.safetensors.index.json").write_text(json.dumps(index))
+    llama.refused("model.safetensors.index.json")
+
+
+def test_an_index_and_its_files_must_agree(llama):
+    index = split(llama.dir)
+    file = llama.dir / "model.safetensors.index.json"
+    for change in [lambda m: m.pop("lm_head.weight"), lambda m: m.update({"more": "model-00001-of-00002.safetensors"}),
+                   lambda m: m.update({"lm_head.weight": ({*m.values()} - {m["lm_head.weight"]}).pop()})]:
+        changed = {"weight_map": dict(index["weight_map"])}
+        change(changed["weight_map"])
+        file.write_text(json.dumps(changed))
+        llama.refused("model.safetensors.index.json")
+
+
+def test_nothing_takes_the_place_of_what_is_there(llama, tmp_path):
+    llama.out.mkdir()
+    weft("import", llama.dir, "--out", llama.out)  # an empty one is taken
+    assert "is there already" in weft("import", llama.dir, "--out", llama.out, code=2)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "mine").write_text("x")
+    assert "is there already" in weft("export", llama.out, tmp_path / "full", code=2)
+    assert [p.name for p in (tmp_path / "full").iterdir()] == ["mine"]
+
+
+def test_a_damaged_checkpoint_is_not_exported(llama, tmp_path):
+    weft("import", llama.dir, "--out", llama.out)
+    shard = next(llama.out.glob("step-*/shard-*"))
+    raw = bytearray(shard.read_bytes())
+    raw[-5] ^= 1
+    shard.write_bytes(raw)
+    assert "digest differs" in weft("export", llama.out, tmp_path / "hf", code=1)
+    assert "digest differs" in weft("export", llama.out, tmp_path / "npz", "--to", "npz", code=1)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["ckpt", "llama3"]
+
+
+def test_a_tokenizers_files_and_token_ids_travel(llama, tmp_path):
+    (llama.dir / "tokenizer.json").write_text('{"version": "1.0"}')
+    (llama.dir / "generation_config.json").write_text('{"bos_token_id": 3, "eos_token_id": [4, 5], "top_k": 9}')
+    weft("import", llama.dir, "--out", llama.out)
+    weft("export", llama.out, tmp_path / "hf")
+    assert (tmp_path / "hf" / "tokenizer.json").read_text() == '{"version": "1.0"}'
+    config = json.loads((tmp_path / "hf" / "config.json").read_text())
+    assert (config["bos_token_id"], config["eos_token_id"]) == (3, [4, 5]) and "pad_token_id" not in config
+    step = next(llama.out.glob("step-*"))
+    weft("export", step, tmp_path / "hf2", "-s", "eos_token_id=7", "-s", "pad_token_id=0")
+    config = json.loads((tmp_path / "hf2" / "config.json").read_text())
+    assert (config["bos_token_id"], config["eos_token_id"], config["pad_token_id"]) == (3, 7, 0)
+    weft("export", step, tmp_path / "hf3", "-s", "hidden_size=7", code=2)
+
+
+def test_arrays_of_numpy_have_wefts_names(llama, tmp_path):
+    whole = read(llama.dir / "model.safetensors")
+    weft("import", llama.dir, "--out", llama.out)
+    weft("export", llama.out, tmp_path / "npz", "--to", "npz")
+    with np.load(tmp_path / "npz" / "model.npz") as arrays:
+        assert len(arrays.files) == 27
+        v = np.frombuffer(whole["model.layers.1.self_attn.v_proj.weight"][2], np.float32).reshape(2, 6, 16)
+        assert np.array_equal(arrays["layers/1/attn/kv/weight"][1], v.transpose(2, 0, 1))
+        assert arrays["embed/tokens"].shape == (21, 16)  # without padding
+
+
+def test_a_program_of_ones_own_may_say_how_it_is_called(tmp_path):
+    text = weft("model", "show", "llama2")
+    head, section = text.split("\nexport hf\n")
+    own = tmp_path / "own.model"
+    own.write_text(head + "\nexport hf\n" + section.replace("embed_tokens", "table").replace('"llama"', '"own"'))
+    f = Folder(tmp_path, "llama2")
+    bare = tmp_path / "bare.model"
+    bare.write_text(head)
+    assert "no section `export hf`" in weft("import", f.dir, "--out", f.out, "--program", bare, code=1)
+    weft("import", f.dir, "--out", f.out, "--program", "llama2")
+    weft("export", f.out, tmp_path / "hf", "--program", own)
+    assert "model.table.weight" in read(tmp_path / "hf" / "model.safetensors")
+    weft("import", tmp_path / "hf", "--out", tmp_path / "again", "--program", own)
+    other = tmp_path / "other.model"
+    other.write_text(own.read_text().replace("silu(h", "gelu(h"))
+    assert "another model" in weft("export", f.out, tmp_path / "no", "--program", other, code=1)
+    own.write_text(own.read_text().replace("norm.weight[embed]", "norm.weight[mlp]"))
+    assert "own.model:" in weft("export", f.out, tmp_path / "no", "--program", own, code=1)
+
+
+def test_the_section_is_no_part_of_a_jobs_identity(tmp_path):
+    text = weft("model", "show", "starter")
+    hashes = []
+    for name, more in ("a", ""), ("b", '\nexport hf\n  config\n    model_type = "x"\n'):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "m.model").write_text(text.rstrip("\n") + "\n" + more)
+        (tmp_path / name / "job.yaml").write_text(
+            "name: x\nmodel: {program: ./m.model}\ndata: {format: tokens, train: {tokens: t}, batch: 8}\ntrain: {steps: 1}\n")
+        hashes.append(json.loads(weft("plan", "job.yaml", "--json", cwd=tmp_path / name))["hash"])
+    assert hashes[0] == hashes[1]
+
+
+def test_the_imported_job_is_whole(llama):
+    weft("import", llama.dir, "--out", llama.out)
+    assert json.loads(weft("ckpt", "verify", llama.out, "--json"))["checkpoints"][0]["ok"]
+    assert '"optimizer": "none"' in next(llama.out.glob("step-*/MANIFEST.json")).read_text()
+    assert "parameters: 9392" in weft("plan", llama.out / "job.yaml")
+
+
+def test_an_interrupt_leaves_nothing(llama, tmp_path):
+    (tmp_path / "fifo").mkdir()
+    weft("import", llama.dir, "--out", llama.out)
+    # A big one, so that there is time: the vocabulary grows.
+    def grow(t):
+        for k in "model.embed_tokens.weight", "lm_head.weight":
+            t[k] = ("F32", [500000, 16], bytes(500000 * 64))
+    llama.tensors(grow)
+    llama.config(vocab_size=500000)
+    job = subprocess.Popen([BUILD / "weft", "import", llama.dir, "--out", tmp_path / "big"], stderr=subprocess.PIPE, text=True)
+    while job.poll() is None and not list(tmp_path.glob("big.tmp-*")):
+        pass
+    job.send_signal(signal.SIGINT)
+    err = job.communicate(timeout=60)[1]
+    assert job.returncode in (0, 130), err
+    assert not list(tmp_path.glob("big.tmp-*")) and (tmp_path / "big").exists() == (job.returncode == 0)
