@@ -25,7 +25,7 @@ JOB_SRC     := $(JOB_SRC:%=common/job/%.c)
 
 # Text to token ids and back, the lowest first.
 TOKENIZER_SRC := token_ids char_class nfc known_patterns class_pattern regex_pattern
-TOKENIZER_SRC += vocabulary piece_cache bpe added_tokens normalize encode decode read_model read_json plain_kinds tokenizer
+TOKENIZER_SRC += vocabulary piece_cache bpe added_tokens normalize encode decode pieces read_model read_json plain_kinds tokenizer
 TOKENIZER_SRC := $(TOKENIZER_SRC:%=common/tokenizer/%.c)
 
 # The compiler's storeys, the lowest first.
@@ -54,7 +54,7 @@ PLAN_SRC    := $(PLAN_SRC:%=common/plan/%.c)
 MODEL_PROGRAMS := gpt2 gpt3 llama llama2 mistral mixtral deepseek-v2-lite jaxformer qwen2 qwen3 gemma2 palm nanochat cookbook mlp vae starter
 
 DATA_SRC    := data_schema array array_type idx npy llmc token_index dataset tokens pattern sampler job_set inspect
-DATA_SRC    += $(addprefix prepare/,input sources jsonl documents conveyor shards journal prepare)
+DATA_SRC    += $(addprefix prepare/,input sources jsonl documents conveyor shards journal prepare piece_counts bpe_train train_tokenizer)
 DATA_SRC    := $(DATA_SRC:%=common/data/%.c)
 
 CKPT_SRC    := ckpt_schema slice shard_file deal manifest manifest_json durable store store_write load commit lost_steps ls
@@ -155,7 +155,7 @@ UNIT_MODEL   := model_language model_build model_initial model_examples model_pu
 UNIT_JOB     := job_yaml job_parse job_check job_print job_sharding job_sample job_model
 UNIT_COMPILE := compile compile_decoder compile_remat compile_context compile_heads compile_rules compile_reshard compile_programs explain_findings compile_collectives compile_precision compile_random compile_random_text compile_verify compile_sample compile_draws compile_zero compile_pipeline compile_schedule
 UNIT_COMPILE += explain_experts explain_repeated explain_own explain_programs compile_experts compile_experts_moved explain_picture explain_table explain_devices explain_fit explain_examples compile_order compile_meshes compile_own compile_fuse_rows compile_fuse_sums compile_fuse compile_copies compile_group compile_occupancy compile_pieces compile_pack compile_padded
-UNIT_DATA    := data_idx data_npy data_dataset data_tokens data_sampler data_inspect data_prepare data_index
+UNIT_DATA    := data_idx data_npy data_dataset data_tokens data_sampler data_inspect data_prepare data_index data_bpe
 UNIT_CKPT    := ckpt_shard ckpt_deal ckpt_manifest ckpt_store ckpt_load ckpt_forged ckpt_commit ckpt_schedules ckpt_crash ckpt_snapshot
 UNIT_WEIGHTS := weights_folders
 UNIT_COLLECTIVE := collective_sum_tree collective_operations collective_peers collective_send collective_fake collective_tcp

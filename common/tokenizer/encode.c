@@ -193,8 +193,7 @@ static int put_gap(struct encoding *x, const char *s, size_t n, bool first)
     return rc;
 }
 
-// The text with U+FFFD for each part that is not UTF-8; itself, if there is none.
-static struct literal make_valid(const char *text, size_t bytes, struct buf *valid)
+struct literal make_valid(const char *text, size_t bytes, struct buf *valid)
 {
     size_t copied = 0, whole;
     buf_reset(valid);

@@ -92,6 +92,8 @@ void replace_all(struct literal pattern, struct literal content, const char *s, 
                  struct buf *out);
 
 // ---- text to ids: encode.c ----
+// The text with U+FFFD for each part that is not UTF-8; itself, if there is none.
+struct literal make_valid(const char *text, size_t bytes, struct buf *valid);
 struct encode_work {
     struct bpe_work bpe;
     struct regex_room *regex; // null until one is needed

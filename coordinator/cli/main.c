@@ -106,17 +106,19 @@ static const struct verb verbs[] = {
      "it is\n"
      "the first of weft's own that takes config.json.",
      0},
-    {"data", "inspect PATH… | prepare IN… --out DIR",
-     "what data files and folders hold; or tokens made of text",
-     F(JSON) | F(IDS) | F(OUT) | F(TOKENIZER) | F(END) | F(FORMAT) | F(FIELD) | F(VAL_FRACTION) |
-         F(SHARD_TOKENS) | F(THREADS),
+    {"data", "inspect PATH… | prepare IN… --out DIR | train-tokenizer IN… --vocab N --out FILE",
+     "what data files hold; text to tokens; a tokenizer learned from text",
+     F(JSON) | F(VOCAB) | F(IDS) | F(OUT) | F(TOKENIZER) | F(END) | F(FORMAT) | F(FIELD) |
+         F(VAL_FRACTION) | F(SHARD_TOKENS) | F(THREADS),
      1, ARGS_MAX, verb_data,
      "prepare takes texts, a document each, and JSONL, a document a line, packed with gzip or zstd "
      "or "
      "not;\n"
      "patterns may be in quotes ('data/*.jsonl.zst'), and - is standard input. It writes files of "
      "tokens\n"
-     "and their index; killed or interrupted, the same command continues it.",
+     "and their index; killed or interrupted, the same command continues it. train-tokenizer "
+     "learns a\n"
+     "byte-level BPE from such texts; prepare takes its file as --tokenizer.",
      0},
     {"eval", "CKPT", "loss, accuracy and perplexity of a checkpoint's model on a data set, here",
      F(DATA) | F(LABELS) | F(MESH) | F(BATCH) | F(SET) | F(JSON), 1, 1, verb_eval,

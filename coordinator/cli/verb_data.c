@@ -8,6 +8,7 @@
 #include "common/data/inspect.h"
 #include "common/data/pattern.h"
 #include "common/data/prepare/prepare.h"
+#include "common/data/prepare/train_tokenizer.h"
 #include "coordinator/cli/bar.h"
 #include "coordinator/cli/cli_print.h"
 #include "coordinator/cli/verbs.h"
@@ -152,10 +153,8 @@ static int find_end(const struct tokenizer *t, const struct args *a, int32_t *en
     if (rc || *end >= 0)
         return rc;
     if (strcmp(tokenizer_identity(t), "bytes") != 0)
-        return err_set(
-            e, ERR_INVALID,
-            "the tokenizer has no token that is known to end a document: --end TOKEN names "
-            "one");
+        return err_set(e, ERR_INVALID,
+                       "the tokenizer has no token that is known to end a document");
     *end = PREPARE_END_BYTES;
     return 0;
 }
@@ -166,7 +165,7 @@ static int run_prepare(const struct verb *v, const struct args *a, struct prepar
     struct err e = {0};
     struct bar bar;
     if (find_end(p->t, a, &p->end, &e)) {
-        complain(v, e.text, p->tokenizer, NULL);
+        complain(v, e.text, p->tokenizer, "--end TOKEN names the token that ends a document");
         return CLIENT_USAGE;
     }
     bar_begin(&bar, "prepare", a->json);
@@ -210,7 +209,8 @@ static int prepare_data(const struct verb *v, const struct args *a)
     if (p.threads > PREPARE_THREADS)
         p.threads = PREPARE_THREADS;
     if (tokenizer_open(&t, p.tokenizer, &e)) {
-        complain(v, e.text, NULL, NULL);
+        complain(v, e.text, NULL,
+                 "--tokenizer is bytes, a tokenizer.json, or a folder that has one");
         return CLIENT_USAGE;
     }
     p.t = t;
@@ -218,6 +218,82 @@ static int prepare_data(const struct verb *v, const struct args *a)
                                 : usage(v, "prepare makes tokens with bytes or a tokenizer's file");
     tokenizer_close(t);
     return rc;
+}
+
+// ---- train-tokenizer ---------------------------------------------------------------------------
+static bool show_trained(void *context, const struct train_report *r)
+{
+    char taken[WORD_MAX];
+    if (r->tokens)
+        bar_show(context, 0, 0, "%u tokens of %llu different pieces", r->tokens,
+                 (unsigned long long)r->pieces);
+    else
+        bar_show(context, r->taken, r->total, "%s read  %llu documents",
+                 word_bytes((int64_t)r->taken, taken), (unsigned long long)r->documents);
+    return bar_interrupted();
+}
+
+static void print_trained(const struct train_tokenizer *t, const struct train_report *r, bool json)
+{
+    struct buf out = {0};
+    struct json_out w;
+    if (!json) {
+        plain_line(&out, "%s: %u tokens, learned from %llu documents with %llu different pieces%s",
+                   t->out, r->tokens, (unsigned long long)r->documents,
+                   (unsigned long long)r->pieces,
+                   r->tokens < t->vocab ? "; more cannot be learned of them" : "");
+        put_out(&out);
+        return;
+    }
+    json_print_start(&w, &out, true);
+    json_str(&w, "file", t->out);
+    json_int(&w, "vocab", r->tokens);
+    json_uint(&w, "documents", r->documents);
+    json_uint(&w, "pieces", r->pieces);
+    json_print_end(&w);
+    put_out(&out);
+}
+
+static int train_data(const struct verb *v, const struct args *a)
+{
+    struct err e = {0};
+    struct bar bar;
+    struct train_report r;
+    struct train_tokenizer t = {.inputs = a->pos + 1,
+                                .ninputs = a->npos - 1,
+                                .format = a->format,
+                                .field = a->field ? a->field : "text",
+                                .out = a->out,
+                                .vocab = (uint32_t)a->vocab,
+                                .threads = a->threads ? a->threads : cores_usable(),
+                                .report = show_trained,
+                                .context = &bar};
+    if (a->ids || a->tokenizer || a->end || a->val_fraction || a->shard_tokens)
+        return usage(
+            v,
+            "train-tokenizer takes only --vocab, --out, --format, --field, --threads and --json");
+    if (a->npos < 2 || !a->out || !a->vocab)
+        return usage(
+            v,
+            "train-tokenizer takes texts (files, patterns, or - for standard input), --vocab N and "
+            "--out FILE");
+    if (a->vocab < TRAIN_VOCAB_LEAST || a->vocab > TOKENIZER_MAX_VOCAB)
+        return usage(v, "--vocab is from 257 (the bytes and <|endoftext|>) to 4194304");
+    if (t.threads > PREPARE_THREADS)
+        t.threads = PREPARE_THREADS;
+    bar_begin(&bar, "train-tokenizer", a->json);
+    int rc = train_tokenizer(&t, &r, &e);
+    bar_end(&bar);
+    if (rc == ERR_ABORTED) {
+        plain_error("weft data: interrupted; nothing was written");
+        return CLIENT_INTERRUPTED;
+    }
+    if (rc) {
+        plain_error("weft data: %s", e.text);
+        return rc == ERR_INVALID ? CLIENT_USAGE : CLIENT_FAILED;
+    }
+    print_trained(&t, &r, a->json);
+    return CLIENT_OK;
 }
 
 int verb_data(const struct verb *v, const struct args *a)
@@ -228,9 +304,11 @@ int verb_data(const struct verb *v, const struct args *a)
     } words[] = {
         {"inspect", inspect_data},
         {"prepare", prepare_data},
+        {"train-tokenizer", train_data},
     };
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (strcmp(a->pos[0], words[i].word) == 0)
             return words[i].run(v, a);
-    return refuse_word(v, a->pos[0], (const char *const[]){"inspect", "prepare"}, 2);
+    return refuse_word(v, a->pos[0], (const char *const[]){"inspect", "prepare", "train-tokenizer"},
+                       3);
 }

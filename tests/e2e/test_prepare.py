@@ -97,6 +97,22 @@ def test_from_text_to_a_training_and_back(place):
     assert wrong.returncode == 2 and "train-00001.bin: it holds 199999 tokens" in wrong.stdout, wrong
 
 
+def test_a_tokenizer_is_learned_and_used(place):
+    texts = documents(3000)
+    put_lines(place / "in.jsonl.gz", texts)
+    made = runs.weft("data", "train-tokenizer", str(place / "in.jsonl.gz"), "--vocab", "700", "--out", str(place / "t.json"), "--json")
+    assert made.code == 0 and json.loads(made.out)["vocab"] == 700, made
+    end = prepare(place / "in.jsonl.gz", "--out", place / "out", "--tokenizer", place / "t.json", "--json")
+    said = json.loads(end.out)
+    assert said["vocab"] == 700 and said["end"] == 0 and said["tokenizer"].startswith("sha256:"), said
+    assert said["train"]["tokens"] < said["train"]["bytes"] / 2, said
+    ids = numpy.frombuffer((place / "out/train-00000.bin").read_bytes()[1024:], "<u2")
+    assert (ids == 0).sum() == 3000
+    seen = json.loads(runs.weft("data", "inspect", str(place / "out"), "--json").out)["files"][0]
+    assert len(seen["begins"]) > 40 and (texts[0] + "<|endoftext|>" + texts[1]).startswith(seen["begins"]), seen
+    assert (place / "out/tokenizer.json").read_bytes() == (place / "t.json").read_bytes()
+
+
 def test_standard_input_and_other_fields(place):
     texts = documents(40)
     put_lines(place / "in.jsonl", texts, "content")
@@ -112,6 +128,7 @@ def test_standard_input_and_other_fields(place):
     ([], "prepare takes texts (files, patterns, or - for standard input) and --out DIR"),
     (["in.jsonl"], "prepare takes texts (files, patterns, or - for standard input) and --out DIR"),
     (["in.jsonl", "--out", "o", "--ids", "u16"], "prepare takes no --ids: what the tokenizer has decides"),
+    (["in.jsonl", "--out", "o", "--end", "<x>"], "no token of the tokenizer is '<x>'"),
     (["in.jsonl", "--out", "o", "--val-fraction", "1"], "--val-fraction is a number from 0 to less than 1"),
     (["in.jsonl", "--out", "o", "--format", "csv"], "--format is text or jsonl, not 'csv'"),
     (["in.jsonl", "--out", "o", "--tokenizer", "ids"], "prepare makes tokens with bytes or a tokenizer's file"),

@@ -6,6 +6,7 @@
 #   2 the parity test runs on the new ones; so do export and import, both ways, on folders that transformers saves
 #   3 two ranks train to a checkpoint; weft verifies it, the safetensors package opens it, and it
 #     holds what optax got
+#   4 a tokenizer is learned: the merges are those of `tokenizers`
 set -eu
 build=$(cd "${1:-build}" && pwd)
 here=tests/parity
@@ -66,3 +67,6 @@ for c in $commit; do
     "$build/weft" ckpt verify "$(dirname "$(dirname "$c")")"
     "$python" $here/open_checkpoint.py "$(dirname "$c")" "$scratch/run/expect.safetensors"
 done
+
+echo "4 learning a tokenizer"
+"$python" $here/train_tokenizer.py "$build/weft" "$scratch/train"

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "common/base/utf8.h"
 #include "common/data/prepare/jsonl.h"
 
 void documents_init(struct documents *d, const struct sources *s, const char *field, bool cut,
@@ -156,7 +157,13 @@ static int find_text(struct documents *d, size_t *len, struct err *e)
             "%s: a text is one document, and one of more than %d MiB is not taken: cut it "
             "into files, or make it lines of JSON (.jsonl), a document a line",
             d->input.name, DOCUMENT_MOST >> 20);
-    *len = d->rest.len < most ? d->rest.len : most;
+    *len = d->rest.len;
+    if (*len <= most)
+        return 0;
+    // A piece ends behind a newline, and never within a character.
+    const char *newline = memrchr(d->rest.data, '\n', most);
+    *len =
+        newline ? (size_t)(newline - d->rest.data) + 1 : most - utf8_unfinished(d->rest.data, most);
     return 0;
 }
 

@@ -4,7 +4,8 @@
 // inputs alone. A batch knows the place behind it, from which another reader continues.
 //
 //   batch of lines   whole lines of one file, about a MiB; blank lines are no documents
-//   batch of text    one whole text; with `cut`, pieces of a MiB, the last of which `ends` it
+//   batch of text    one whole text; with `cut`, pieces of a MiB or less, whole lines where a line ends
+//                    in them, the last of which `ends` it
 //
 // Inside common/data/prepare/ only.
 #pragma once
