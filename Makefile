@@ -20,7 +20,7 @@ OP_SRC      := op dims point gemm mask widen chain parts route
 OP_SRC      += attention rotary
 OP_SRC      := $(OP_SRC:%=common/op/%.c)
 
-JOB_SRC     := text job_tree yaml setting job_mesh job_sharding job_model pipeline param_groups schema schema_print job_schema reading parse check job_print lr prompt sample
+JOB_SRC     := text job_tree yaml setting job_mesh job_sharding job_model pipeline param_groups load_names schema schema_print job_schema reading parse check job_print lr prompt sample
 JOB_SRC     := $(JOB_SRC:%=common/job/%.c)
 
 # Text to token ids and back, the lowest first.
@@ -57,7 +57,7 @@ DATA_SRC    := data_schema array array_type idx npy llmc token_index dataset tok
 DATA_SRC    += $(addprefix prepare/,input sources jsonl documents conveyor shards journal prepare piece_counts bpe_train train_tokenizer)
 DATA_SRC    := $(DATA_SRC:%=common/data/%.c)
 
-CKPT_SRC    := ckpt_schema slice shard_file deal manifest manifest_json durable store store_write load commit lost_steps ls
+CKPT_SRC    := ckpt_schema slice shard_file deal manifest manifest_json durable store store_write load source match commit lost_steps ls
 CKPT_SRC    := $(CKPT_SRC:%=common/ckpt/%.c)
 
 # Checkpoints of others, both ways.
@@ -94,10 +94,10 @@ RANK_SRC    := main process probe warm
 RANK_SRC    += $(addprefix link/,rank_link answers rank_frames metrics_file)
 RANK_SRC    += $(addprefix exec/,exec segments lane marks model_state initial_values noise)
 RANK_SRC    += $(addprefix save/,saver snapshot)
-RANK_SRC    += $(addprefix train/,train trainer job_history inputs feed evaluate sampling choice algorithms asked pace)
+RANK_SRC    += $(addprefix train/,train trainer job_history take_source inputs feed evaluate sampling choice algorithms asked pace)
 RANK_SRC    := $(RANK_SRC:%=worker/rank/%.c)
 
-CLI_SRC     := main flags completion cli_link cli_print message_json progress log_order request resolved_job data_files run_record run_left run_begin own_coordinator own_worker stored held_text local_ranks generation bar
+CLI_SRC     := main flags completion cli_link cli_print message_json progress log_order request resolved_job source_look data_files run_record run_left run_begin own_coordinator own_worker stored held_text local_ranks generation bar
 # Each holds the verbs that its name says.
 CLI_SRC     += verb_act verb_data verb_doctor verb_eval verb_files verb_generate verb_jobs verb_logs verb_model verb_plan verb_run verb_submit verb_watch verb_weights verb_why
 CLI_SRC     := $(CLI_SRC:%=coordinator/cli/%.c)
@@ -156,7 +156,7 @@ UNIT_JOB     := job_yaml job_parse job_check job_print job_sharding job_sample j
 UNIT_COMPILE := compile compile_decoder compile_remat compile_context compile_heads compile_rules compile_reshard compile_programs explain_findings compile_collectives compile_precision compile_random compile_random_text compile_verify compile_sample compile_draws compile_zero compile_pipeline compile_schedule
 UNIT_COMPILE += explain_experts explain_repeated explain_own explain_programs compile_experts compile_experts_moved explain_picture explain_table explain_devices explain_fit explain_examples compile_order compile_meshes compile_own compile_fuse_rows compile_fuse_sums compile_fuse compile_copies compile_group compile_occupancy compile_pieces compile_pack compile_padded
 UNIT_DATA    := data_idx data_npy data_dataset data_tokens data_sampler data_inspect data_prepare data_index data_bpe
-UNIT_CKPT    := ckpt_shard ckpt_deal ckpt_manifest ckpt_store ckpt_load ckpt_forged ckpt_commit ckpt_schedules ckpt_crash ckpt_snapshot
+UNIT_CKPT    := ckpt_shard ckpt_deal ckpt_manifest ckpt_store ckpt_load ckpt_source ckpt_forged ckpt_commit ckpt_schedules ckpt_crash ckpt_snapshot
 UNIT_WEIGHTS := weights_folders
 UNIT_COLLECTIVE := collective_sum_tree collective_operations collective_peers collective_send collective_fake collective_tcp
 UNIT_RANK    := attempt_frame attempt_watch attempt_board attempt_leader rank_link rank_metrics rank_feed rank_attempt rank_agent rank_choice rank_pace rank_segments rank_transport rank_marks rank_initial_values

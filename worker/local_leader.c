@@ -69,6 +69,7 @@ static void carry_out(struct local_leader *l, const struct leader_action *a)
         return;
     case LEADER_RECORDS: // the folder is the record
     case LEADER_LOST:    // the writer has logged it
+    case LEADER_NOTE:    // rank 0 has logged it
         return;
     case LEADER_READY:
         l->ready = true;

@@ -31,6 +31,7 @@
 #include "common/ckpt/commit.h"
 #include "common/ckpt/durable.h"
 #include "common/ckpt/load.h"
+#include "common/ckpt/source.h"
 #include "common/ckpt/store.h"
 #include "common/data/pattern.h"
 #include "worker/finder.h"
@@ -93,6 +94,22 @@ static void mount_point(const char *path, char *out, size_t size)
 
 // ---- the folder ----
 
+// A path of the job's as this host opens it: relative ones start at the root, or where there is none
+// at the folder that the job came from.
+static int place_path(const struct act *t, const char *key, const char *path, char out[PATH_MAX],
+                      struct err *e)
+{
+    bool below = !t->s->root && path[0] != '/';
+    if (below && !*t->ask->base_dir)
+        return err_set(e, ERR_INVALID,
+                       "%s '%s' is relative and this worker was started without --checkpoint-root",
+                       key, path);
+    if (snprintf(out, PATH_MAX, "%s%s%s", below ? t->ask->base_dir : "", below ? "/" : "", path) >=
+        PATH_MAX)
+        return err_set(e, ERR_INVALID, "the path of %s is too long", key);
+    return 0;
+}
+
 // TIDY makes no folder: a job that has ended needs none.
 static int open_store(struct act *t, struct store *s, struct err *e)
 {
@@ -106,17 +123,8 @@ static int open_store(struct act *t, struct store *s, struct err *e)
         return err_set(e, ERR_INVALID,
                        "the coordinator asked for work on a checkpoint folder without naming the "
                        "folder or the attempt");
-    snprintf(dir, sizeof dir, "%s", ask->dir);
-    if (!root && ask->dir[0] != '/') {
-        if (!*ask->base_dir)
-            return err_set(e, ERR_INVALID,
-                           "checkpoint.dir '%s' is relative and this worker was started without "
-                           "--checkpoint-root",
-                           ask->dir);
-        if (snprintf(dir, sizeof dir, "%s/%s", ask->base_dir, ask->dir) >= (int)sizeof dir)
-            return err_set(e, ERR_INVALID, "the path of checkpoint.dir is too long");
-    }
-    int rc = (tidies ? store_find : store_make)(s, root, dir, &owner, e);
+    int rc = place_path(t, "checkpoint.dir", ask->dir, dir, e);
+    rc = rc ? rc : (tidies ? store_find : store_make)(s, root, dir, &owner, e);
     if (tidies && rc == ERR_NOTFOUND)
         return 0; // there is nothing to tidy
     if (!rc)
@@ -297,6 +305,39 @@ static int go_back(struct store *s, int64_t step, struct err *e)
               : store_set_aside(s, id, e);
 }
 
+// Finds where a job without checkpoints of its own begins, once: what an attempt before has pinned is
+// opened again.
+static int find_source(struct act *t, const struct store *s, struct err *e)
+{
+    const Weft__V1__Storage *ask = t->ask;
+    struct manifest_source pin = {0};
+    struct load l = {.dirfd = -1};
+    char path[PATH_MAX], name[64];
+    int rc = source_read(s, &t->arena, &pin, e);
+    bool pinned = !rc;
+    if (pinned)
+        rc = source_open_pinned(&l, t->s->root, &pin, e);
+    else if (rc == ERR_NOTFOUND && !source_is_path(ask->source))
+        rc = err_set(e, ERR_INVALID, "there is no job '%s'; a path begins with ./ or /",
+                     ask->source);
+    else if (rc == ERR_NOTFOUND) {
+        rc = place_path(t, "checkpoint.from", source_path(ask->source), path, e);
+        if (!rc)
+            rc = source_open(&l, t->s->root, path, ask->source_step, true, &t->arena, &pin, e);
+    }
+    load_close(&l);
+    if (!rc && !pinned)
+        rc = source_pin(s, &pin, e);
+    if (rc == ERR_NOTFOUND || rc == ERR_DATA || rc == ERR_CORRUPT)
+        rc = e->code = ERR_INVALID; // no other try helps
+    if (rc)
+        return err_wrap(e, "checkpoint.from");
+    store_entry_name(pin.epoch, pin.step, name);
+    t->answer.source = arena_printf(&t->arena, "%s/%s", pin.folder, name);
+    t->answer.source_step = pin.step;
+    return 0;
+}
+
 static int fence_store(struct act *t, struct store *s, struct err *e)
 {
     int64_t greatest = 0;
@@ -312,7 +353,12 @@ static int fence_store(struct act *t, struct store *s, struct err *e)
         return rc;
     const char **names;
     int n;
-    rc = store_list_unused(s, &t->arena, &names, &n, e);
+    if (*t->ask->source && !t->answer.n_committed)
+        rc = find_source(t, s, e);
+    if (!rc)
+        rc = store_list_unused(s, &t->arena, &names, &n, e);
+    if (rc)
+        return rc;
     t->answer.unused = arena_array(&t->arena, char *, n + 1);
     for (int i = 0; i < n; i++)
         t->answer.unused[t->answer.n_unused++] = frame_text(names[i]);

@@ -285,6 +285,8 @@ static void on_frame(struct leader *l, const struct leader_event *ev, struct lea
         board_barrier(&l->board, r, f->barrier, l->now_ns, out);
         return;
     case WEFT__RANK__FRAME__BODY_READY:
+        if (r == 0 && *f->ready->note && !l->board.plans[0])
+            leader_act(out, LEADER_NOTE)->text = arena_strdup(out->arena, f->ready->note);
         board_ready(&l->board, r, f->ready->plan_hash, out);
         check_plans(l, out);
         return;

@@ -13,6 +13,7 @@
 //   LEADER_LOST        id, text           before this save somebody removed the folder with earlier
 //                                         checkpoints, which text names
 //   LEADER_COMMITTED   id                 this checkpoint is committed
+//   LEADER_NOTE        text               for the job's history, from rank 0
 //   LEADER_READY                          all ranks are ready and their plans agree
 //   LEADER_CULPRIT     culprit            the attempt has failed, and who did it
 //
@@ -52,6 +53,7 @@ enum leader_action_kind {
     LEADER_ABORTED,
     LEADER_LOST,
     LEADER_COMMITTED,
+    LEADER_NOTE,
     LEADER_READY,
     LEADER_CULPRIT,
 };

@@ -5,6 +5,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "common/base/schema.h"
+
 enum job_data_format { JOB_DATA_IDX, JOB_DATA_NPY, JOB_DATA_TOKENS };
 enum job_data_dtype { JOB_DATA_U8, JOB_DATA_F32 };
 enum job_data_ids { JOB_DATA_AUTO, JOB_DATA_U16, JOB_DATA_U32 };
@@ -28,6 +30,17 @@ struct job_data {
 
 enum job_best { JOB_BEST_NONE, JOB_BEST_EVAL_LOSS };
 
+enum { JOB_RENAME_STARS = 8 }; // of a pattern, at most
+struct job_rename {            // of tensors of a checkpoint; a * is any text
+    const char *from, *to;
+};
+struct job_load {              // what is taken of checkpoint.from
+    struct schema_list params; // const char *: globs over this job's parameters
+    struct schema_list rename; // struct job_rename: the first that matches acts
+    bool optimizer;            // its state too
+    bool step;                 // and its count of steps
+};
+
 struct job_checkpoint {
     int64_t every;      // steps; 0: only after the last step
     bool first;         // one before the first step too
@@ -35,6 +48,8 @@ struct job_checkpoint {
     int64_t keep_every; // steps that this divides stay for ever; 0: none
     int best;           // enum job_best: and which one more
     const char *dir;    // as given; job_path() resolves it
-    bool async;         // written from staging while training continues
-    int64_t patience;   // ns that saves may fail before training stops
+    const char *from;   // whose parameters training begins with; null: none's
+    struct job_load load;
+    bool async;       // written from staging while training continues
+    int64_t patience; // ns that saves may fail before training stops
 };

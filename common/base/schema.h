@@ -20,6 +20,8 @@ enum schema_type {
     SCHEMA_PAIR,      // two doubles side by side, [0.9, 0.999]
     SCHEMA_DURATIONS, // two int64_t nanoseconds side by side, [1s, 60s]
     SCHEMA_MESH,      // struct job_mesh: {axis: size, …}, ordered
+    SCHEMA_GLOBS,     // struct schema_list of const char *; one may stand without brackets
+    SCHEMA_RENAMES,   // struct schema_list of struct job_rename: {pattern: pattern, …}
     SCHEMA_GROUPS,    // groups of struct job_optimizer (offset 0): [{match: glob, …}, …]
     // Of struct job_sharding, each at offset 0:
     SCHEMA_RULES,  // {dimension: axis | [axes] | null, …}: what is given replaces that key only
@@ -41,7 +43,7 @@ enum schema_continues {
 
 struct schema_list {
     int n;
-    void *items; // int64_t
+    void *items; // as its row's type says
 };
 
 struct schema_row {

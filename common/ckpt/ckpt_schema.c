@@ -5,6 +5,7 @@
 #include "common/base/job_sections.h"
 
 #define AT(field) offsetof(struct job_checkpoint, field)
+#define FROM      "checkpoint.from"
 
 static const char *const best_by[] = {"none", "eval_loss", NULL};
 
@@ -71,4 +72,49 @@ const struct schema_row ckpt_rows[CKPT_ROWS] = {
      .max = 1e8,
      .doc = "saves may fail for so long, then training stops; the last save is tried again until "
             "then"},
+    {.path = "checkpoint.from",
+     .continues = CONTINUE_REFUSED,
+     .type = SCHEMA_STRING,
+     .offset = AT(from),
+     .optional = true,
+     .doc =
+         "the checkpoint whose parameters training begins with: a path (./base/step-00000200.e1, "
+         "or "
+         "./base and ./base@200 of a job's folder), or a job's name or id (base, base@200). It is "
+         "read until the job has a checkpoint of its own"},
+    {.path = "checkpoint.load.params",
+     .continues = CONTINUE_REFUSED,
+     .type = SCHEMA_GLOBS,
+     .offset = AT(load.params),
+     .def = "[\"*\"]",
+     .max_items = 100,
+     .when = FROM,
+     .doc =
+         "globs of the parameters that are taken from it, by their names here; the rest is drawn, "
+         "and so are rows of a vocabulary that is longer here"},
+    {.path = "checkpoint.load.rename",
+     .continues = CONTINUE_REFUSED,
+     .type = SCHEMA_RENAMES,
+     .offset = AT(load.rename),
+     .def = "{}",
+     .max_items = 100,
+     .when = FROM,
+     .doc =
+         "{its name: the name here, …}, the first that matches acts; a * is any text, and in the "
+         "name here the same text"},
+    {.path = "checkpoint.load.optimizer",
+     .continues = CONTINUE_REFUSED,
+     .type = SCHEMA_BOOL,
+     .offset = AT(load.optimizer),
+     .def = "false",
+     .when = FROM,
+     .doc = "the optimiser's state of what is taken too; both must be of one kind"},
+    {.path = "checkpoint.load.step",
+     .continues = CONTINUE_REFUSED,
+     .type = SCHEMA_BOOL,
+     .offset = AT(load.step),
+     .def = "false",
+     .when = FROM,
+     .doc = "true: steps are counted on from its step, in train.steps and the schedule; false: "
+            "from 0"},
 };

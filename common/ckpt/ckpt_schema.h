@@ -4,4 +4,4 @@
 #include "common/base/schema.h"
 
 extern const struct schema_row ckpt_rows[];
-enum { CKPT_ROWS = 8 };
+enum { CKPT_ROWS = 13 };

@@ -27,6 +27,8 @@ static int read_sealed(struct load *l, struct err *e)
         rc = e ? (e->code = ERR_DATA) : ERR_DATA;
     if (!rc)
         rc = manifest_check_seal(buf_str(&text), text.len, buf_str(&commit), commit.len, e);
+    if (!rc)
+        snprintf(l->digest, sizeof l->digest, "%.*s", COMMIT_BYTES - 1, buf_str(&commit));
     if (!rc) {
         rc = manifest_parse(&l->arena, buf_str(&text), text.len, &l->manifest, e);
         if (rc)
@@ -224,16 +226,23 @@ static int check_request(const struct load *l, const struct manifest_tensor *t, 
     return 0;
 }
 
+int load_read_within(struct load *l, const struct manifest_tensor *t, const struct box *b, void *to,
+                     struct err *e)
+{
+    int rc = 0;
+    for (int i = 0; !rc && i < t->nslices; i++)
+        if (t->slices[i].bytes && box_overlap(&t->slices[i].box, b))
+            rc = read_slice(l, t, &t->slices[i], b, to, e);
+    return rc;
+}
+
 int load_read(struct load *l, const char *tensor, enum dtype dtype, const struct shape *global,
               const struct box *b, void *to, struct err *e)
 {
     const struct manifest_tensor *t = manifest_find(&l->manifest, tensor);
     int rc = check_request(l, t, tensor, dtype, global, b, e);
     // The manifest's slices cover the tensor, so those that meet the box fill it.
-    for (int i = 0; !rc && i < t->nslices; i++)
-        if (t->slices[i].bytes && box_overlap(&t->slices[i].box, b))
-            rc = read_slice(l, t, &t->slices[i], b, to, e);
-    return rc;
+    return rc ? rc : load_read_within(l, t, b, to, e);
 }
 
 int load_check(struct load *l, const struct manifest_tensor *t, struct err *e)

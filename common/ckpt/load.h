@@ -15,8 +15,9 @@ struct load {
     struct arena arena;
     struct manifest manifest;
     int dirfd;
-    char name[64];        // "step-00000200.e3"
-    unsigned char *chunk; // read buffer
+    char name[64];             // "step-00000200.e3"
+    char digest[COMMIT_BYTES]; // of MANIFEST.json, as its seal has it
+    unsigned char *chunk;      // read buffer
 };
 
 // ERR_NOTFOUND: no such checkpoint. ERR_DATA, ERR_CORRUPT: damaged. ERR_IO: the system refused.
@@ -34,6 +35,9 @@ int load_read(struct load *l, const char *tensor, enum dtype dtype, const struct
 int load_check(struct load *l, const struct manifest_tensor *t, struct err *e);
 int load_read_part(struct load *l, const struct manifest_tensor *t, const struct box *b, void *to,
                    struct err *e);
+// As load_read(), but reads no more than what lies in the tensor: the rest of `to` stays as it is.
+int load_read_within(struct load *l, const struct manifest_tensor *t, const struct box *b, void *to,
+                     struct err *e);
 // Reads and checks every byte of every file. Calls `bad` (may be null) for each fault found and
 // continues; returns the first fault's code.
 int load_verify(struct load *l, void (*bad)(void *arg, const struct err *e), void *arg,

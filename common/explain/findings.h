@@ -26,6 +26,7 @@
     X(BATCH_INDIVISIBLE, ERROR)    \
     X(DOES_NOT_FIT, ERROR)         \
     X(DATA_UNUSABLE, ERROR)        \
+    X(SOURCE_UNFIT, ERROR)         \
     X(TOO_MANY_DEVICES, WARNING)   \
     X(NO_MATCH, WARNING)           \
     X(STAGE_IMBALANCE, WARNING)    \

@@ -233,6 +233,7 @@ void report_json(const struct report *r, struct json_out *w)
     print_findings_json(r, w);
     json_bool(w, "fits", r->fits);
     json_str(w, "absent", r->absent);
+    json_str(w, "source", r->source);
     json_str(w, "device_model", r->device->name);
     json_str(w, "hash", r->compiled->hash);
     json_end(w);
@@ -515,6 +516,8 @@ void report_text(const struct report *r, struct buf *out)
                : r->findings->errors             ? "refused, see above"
                : job_check_devices(r->job, NULL) ? "it fits, but no job runs on so many devices"
                                                  : "it would run");
+    if (r->source)
+        plain_line(out, "checkpoint.from %s", r->source);
     if (r->fits && !r->findings->errors && r->absent)
         plain_line(
             out,

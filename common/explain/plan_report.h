@@ -15,6 +15,7 @@ struct report {
     uint64_t *staging; // of a stage: host memory, two batches and the checkpoint share
     int fullest;       // the stage whose device holds the most
     bool fits;
+    const char *source; // what is taken of checkpoint.from, for people; null: nothing
     const char *absent; // data files that cannot be opened here, for people; null: all can
 };
 

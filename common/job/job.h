@@ -67,6 +67,8 @@ struct job_optimizer {        // fields of another kind hold their defaults and 
     struct job_param_group *groups;
 };
 
+const char *job_optimizer_name(int kind); // "adamw", of enum job_optimizer_kind
+
 enum job_schedule_kind { JOB_CONSTANT, JOB_LINEAR, JOB_COSINE, JOB_WARMUP_COSINE };
 
 struct job_schedule {             // the first update uses schedule(0), as in optax

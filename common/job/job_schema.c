@@ -84,7 +84,16 @@ static const struct schema_row sharding_rows[] = {
 
 #define OPT(field) AT(job_optimizer, field)
 #define ADAM       "optimizer.kind=adam|adamw"
-static const char *const optimizer_kinds[] = {"sgd", "momentum", "adam", "adamw", NULL};
+static const char *const optimizer_kinds[] = {[JOB_SGD] = "sgd",
+                                              [JOB_MOMENTUM] = "momentum",
+                                              [JOB_ADAM] = "adam",
+                                              [JOB_ADAMW] = "adamw",
+                                              NULL};
+const char *job_optimizer_name(int kind)
+{
+    return optimizer_kinds[kind];
+}
+
 static const struct schema_row optimizer_rows[] = {
     {.path = "optimizer.kind",
      .continues = CONTINUE_REFUSED,
@@ -586,6 +595,8 @@ const struct setting_type setting_types[SCHEMA_COUNT] = {
     [SCHEMA_POINTS]    = {"map of point: spec", setting_read_points, setting_print_points},
     [SCHEMA_AXES]      = {"list of axes", setting_read_axes, setting_print_axes},
     [SCHEMA_REFINE]    = {"list of axes, or of parameter specs", setting_read_refine, setting_print_refine},
+    [SCHEMA_GLOBS]     = {"list of globs", setting_read_globs, setting_print_globs},
+    [SCHEMA_RENAMES]   = {"map of pattern: pattern", setting_read_renames, setting_print_renames},
     [SCHEMA_GROUPS]    = {"list of groups", setting_read_groups, setting_print_groups},
 };
 // clang-format on

@@ -61,7 +61,7 @@ void setting_print_int_list(const struct schema_row *row, const void *field, str
 void setting_print_pair(const struct schema_row *row, const void *field, struct buf *to);
 void setting_print_durations(const struct schema_row *row, const void *field, struct buf *to);
 
-// ---- job_mesh.c, job_sharding.c, param_groups.c ----
+// ---- job_mesh.c, job_sharding.c, load_names.c, param_groups.c ----
 const char *const *dimensions_ruled(int *n); // logical dimensions that have a rule in every job
 bool dimension_known(const char *name);      // one of them
 bool setting_read_mesh(const struct setting *s, void *field);
@@ -70,6 +70,8 @@ bool setting_read_params(const struct setting *s, void *field);
 bool setting_read_points(const struct setting *s, void *field);
 bool setting_read_axes(const struct setting *s, void *field);
 bool setting_read_refine(const struct setting *s, void *field);
+bool setting_read_globs(const struct setting *s, void *field);
+bool setting_read_renames(const struct setting *s, void *field);
 bool setting_read_groups(const struct setting *s, void *field);
 void setting_print_mesh(const struct schema_row *row, const void *field, struct buf *to);
 void setting_print_rules(const struct schema_row *row, const void *field, struct buf *to);
@@ -77,4 +79,6 @@ void setting_print_params(const struct schema_row *row, const void *field, struc
 void setting_print_points(const struct schema_row *row, const void *field, struct buf *to);
 void setting_print_axes(const struct schema_row *row, const void *field, struct buf *to);
 void setting_print_refine(const struct schema_row *row, const void *field, struct buf *to);
+void setting_print_globs(const struct schema_row *row, const void *field, struct buf *to);
+void setting_print_renames(const struct schema_row *row, const void *field, struct buf *to);
 void setting_print_groups(const struct schema_row *row, const void *field, struct buf *to);

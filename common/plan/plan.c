@@ -95,6 +95,25 @@ int plan_compile(const struct job *job, enum program_kind only, struct arena *a,
                         dump, e);
 }
 
+int plan_params(const struct compiled *c, struct arena *a, struct match_param **out)
+{
+    const struct graph *g = compiled_program(c, PROGRAM_TRAIN, 0)->graph;
+    int n = 0;
+    *out = arena_array(a, struct match_param, g->nvalues + 1);
+    for (int i = 0; i < g->nvalues; i++) {
+        const struct value *v = &g->values[i];
+        if (v->kind != VALUE_PARAM)
+            continue;
+        struct match_param *p = &(*out)[n++];
+        *p = (struct match_param){.name = v->name, .shape = v->shape};
+        for (int d = 0; d < v->shape.n; d++) {
+            p->unpadded[d] = v->limit[d] ? v->limit[d] : v->shape.dim[d];
+            p->grows |= v->dims[d] == DIM_VOCAB ? 1u << d : 0;
+        }
+    }
+    return n;
+}
+
 void plan_fit(const struct job *job, const struct device_model *d, const struct compiled *c,
               struct findings *found, struct arena *a)
 {

@@ -2,6 +2,7 @@
 // The job's model, compiled: its program (language/model_program.h) and sizes become the graph that
 // the compiler cuts (builder.h).
 #pragma once
+#include "common/ckpt/match.h"
 #include "common/explain/device_models.h"
 #include "common/explain/explain.h"
 
@@ -12,6 +13,10 @@ int plan_explain(const struct job *job, const struct compile_options *o, struct 
 // `only`: compile_options.
 int plan_compile(const struct job *job, enum program_kind only, struct arena *a,
                  struct compiled *out, struct buf *dump, struct err *e);
+
+// The parameters of a compiled job, as a checkpoint is held against them (ckpt/match.h). Returns how
+// many they are. A vocabulary may be longer than the checkpoint's.
+int plan_params(const struct compiled *c, struct arena *a, struct match_param **out);
 
 // Adds what there is to say about a device that the plan does not fit: fit.h.
 void plan_fit(const struct job *job, const struct device_model *d, const struct compiled *c,

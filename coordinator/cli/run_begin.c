@@ -13,10 +13,12 @@
 #include "common/base/plain.h"
 #include "common/data/job_set.h"
 #include "common/job/threads.h"
+#include "common/plan/plan.h"
 #include "coordinator/cli/data_files.h"
 #include "coordinator/cli/request.h"
 #include "coordinator/cli/resolved_job.h"
 #include "coordinator/cli/run_left.h"
+#include "coordinator/cli/source_look.h"
 
 // A job that starts reads its data here: what is not there or cannot be used is reported before
 // anything is made.
@@ -32,11 +34,42 @@ static int check_data(struct run *r)
     return n ? CLIENT_USAGE : CLIENT_OK;
 }
 
+static int report_source(const struct run *r, const struct err *e)
+{
+    int line = job_line(&r->job, "checkpoint.from", strlen("checkpoint.from"));
+    if (line)
+        plain_error("%s:%d: checkpoint.from: %s", r->args->pos[0], line, e->text);
+    else
+        plain_error("%s: checkpoint.from: %s", r->args->pos[0], e->text);
+    return CLIENT_USAGE;
+}
+
+// A job that starts is held against the checkpoint that it begins with.
+static int check_source(struct run *r)
+{
+    struct compiled compiled;
+    struct buf say = {0};
+    struct err e = {0};
+    if (!r->job.checkpoint.from)
+        return CLIENT_OK;
+    int rc = plan_compile(&r->job, PROGRAM_TRAIN, &r->arena, &compiled, NULL, &e);
+    rc = rc ? rc : source_look(&r->job, &compiled, &r->arena, &say, &e);
+    if (!rc)
+        plain_error("checkpoint.from %s", buf_str(&say));
+    buf_clear(&say);
+    return rc ? report_source(r, &e) : CLIENT_OK;
+}
+
 static int load_job(struct run *r)
 {
+    struct err e = {0};
     int rc = resolve_job(r->args, &r->arena, &r->job, &r->resolved);
     if (rc)
         return rc;
+    if (source_name(&r->job, &r->arena, &e))
+        return report_source(r, &e);
+    buf_reset(&r->resolved); // with the folder in the place of a job's name
+    job_print(&r->job, &r->resolved);
     r->threads_open = !r->job.resources.threads;
     if (!realpath(r->job.base_dir, r->base)) {
         complain(r->verb, "the job file's folder is gone", r->job.base_dir, "name another file");
@@ -46,7 +79,8 @@ static int load_job(struct run *r)
     if (r->args->from_step && starts)
         return usage(r->verb, r->args->fresh ? "--new starts over and --from-step continues"
                                              : "--from-step continues, and nothing was started");
-    return starts ? check_data(r) : CLIENT_OK;
+    rc = starts ? check_data(r) : CLIENT_OK;
+    return rc || !starts ? rc : check_source(r);
 }
 
 int run_report_failure(const struct run *r, const struct err *e, const char *todo, int code)

@@ -84,6 +84,24 @@ bool record_is_there(const char *base_dir, const char *name)
            access(path, F_OK) == 0;
 }
 
+bool record_find_store(const char *base_dir, const char *name, char out[4096])
+{
+    struct record *r = heap_alloc(sizeof *r);
+    char base[PATH_MAX];
+    bool found = realpath(base_dir, base) &&
+                 (size_t)snprintf(r->dir, sizeof r->dir, "%s/.weft/%s", base, name) < sizeof r->dir;
+    if (found) {
+        read_fields(r);
+        (void)record_follow(r, base);
+        found = *r->store != 0;
+        size_t n = strlen(base);
+        bool beside = strncmp(r->store, base, n) == 0 && r->store[n] == '/';
+        snprintf(out, sizeof r->store, "%s%s", beside ? "./" : "", r->store + (beside ? n + 1 : 0));
+    }
+    free(r);
+    return found;
+}
+
 int record_open(struct record *r, const char *base_dir, const char *name, struct err *e)
 {
     char base[PATH_MAX], weft[PATH_MAX + 8];

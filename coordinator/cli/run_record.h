@@ -31,6 +31,9 @@ struct record {
 
 // Whether a record is there, as long as nobody holds the folder. Makes nothing.
 bool record_is_there(const char *base_dir, const char *name);
+// The checkpoint folder of the job that was started here by this name, from "./" on where it lies beside
+// the job file. False: nothing is known of it. Takes no lock, and makes nothing.
+bool record_find_store(const char *base_dir, const char *name, char out[4096]);
 // Makes and locks the folder beside the job file, and reads the record that is there. ERR_EXISTS if
 // another run holds the lock; `e` names its pid.
 int record_open(struct record *r, const char *base_dir, const char *name, struct err *e);

@@ -15,6 +15,7 @@
 #include "common/plan/plan.h"
 #include "common/plan/schema_list.h"
 #include "coordinator/cli/data_files.h"
+#include "coordinator/cli/source_look.h"
 #include "coordinator/cli/verbs.h"
 
 // How wide to print: as the terminal, or as a page where the output is a file or a pipe.
@@ -131,6 +132,28 @@ static const char *look_at_data(const struct job *job, struct findings *found, s
     return list;
 }
 
+// What the job takes of the checkpoint that it begins with, for people; null: it begins with none, or
+// that is not here.
+static const char *look_at_source(struct job *job, const struct compiled *c, struct findings *found,
+                                  struct arena *a)
+{
+    struct buf say = {0};
+    struct err e = {0};
+    if (!job->checkpoint.from)
+        return NULL;
+    int rc = source_name(job, a, &e);
+    rc = rc ? rc : source_look(job, c, a, &say, &e);
+    if (!rc)
+        return buf_keep(&say, a);
+    buf_clear(&say);
+    if (rc == ERR_NOTFOUND) // `weft submit` means another place by it
+        return arena_printf(a, "nobody has looked at it: %s", e.text);
+    findings_add(found, &(struct finding){.code = FINDING_SOURCE_UNFIT,
+                                          .tensor = "checkpoint.from",
+                                          .message = arena_strdup(a, e.text)});
+    return NULL;
+}
+
 static int plan_job(const struct args *f, struct arena *a, struct buf *out, struct buf *why)
 {
     struct job job;
@@ -158,8 +181,10 @@ static int plan_job(const struct args *f, struct arena *a, struct buf *out, stru
         buf_reset(why); // the report has them, each once
     plan_fit(&job, &device, &compiled, &found, a);
     const char *absent = !f->show || f->json ? look_at_data(&job, &found, a) : NULL;
+    const char *source = rc ? NULL : look_at_source(&job, &compiled, &found, a);
     report_make(&report, &job, &compiled, &found, &device, a);
     report.absent = absent;
+    report.source = source;
     print_report(&report, f, out);
     return !rc && report.fits && !found.errors ? CLIENT_OK : CLIENT_USAGE;
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/attempt/frame.h"
+#include "common/base/plain.h"
 #include "coordinator/decide/checkpoint.h"
 #include "coordinator/decide/host.h"
 #include "coordinator/decide/outbox.h"
@@ -257,6 +258,16 @@ static void take_loss(struct attempt *at, const struct leader_action *a)
     job_event(j, &n, "%s: it is made again, and training continues", j->removed);
 }
 
+static void note_of_rank(struct attempt *at, const char *text)
+{
+    struct job_note n = NOTE(BEGUN);
+    char line[600];
+    n.rank = 0;
+    snprintf(line, sizeof line, "%s", text);
+    plain_mask(line);
+    job_event(at->job, &n, "%s", line);
+}
+
 static void run_attempt(struct attempt *at)
 {
     struct job_note n = NOTE(STARTED);
@@ -292,6 +303,9 @@ static void carry_out(struct attempt *at, const struct leader_action *a)
         return;
     case LEADER_COMMITTED:
         take_commit(at, a->id);
+        return;
+    case LEADER_NOTE:
+        note_of_rank(at, a->text);
         return;
     case LEADER_READY:
         run_attempt(at);

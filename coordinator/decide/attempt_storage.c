@@ -173,7 +173,8 @@ static bool is_damaged(const struct attempt *at, int64_t step)
 }
 
 // Reports what the attempt begins with. had_step: of the newest checkpoint that the job had; −1: none.
-static void report_begin(struct attempt *at, const struct job_note *n, int64_t had_step)
+static void report_begin(struct attempt *at, const struct job_note *n, int64_t had_step,
+                         const char *source)
 {
     struct job_record *j = at->job;
     bool restored = n->kind == EVENT_RESTORED;
@@ -186,7 +187,8 @@ static void report_begin(struct attempt *at, const struct job_note *n, int64_t h
     } else if (restored) {
         job_event(j, n, "continues from %s", j->restore);
     } else {
-        job_event(j, n, j->epoch > 1 ? "again, at step 0" : "at step 0");
+        job_event(j, n, "%sat step %lld%s%.400s", j->epoch > 1 ? "again, " : "",
+                  (long long)j->restore_step, *source ? ", with parameters of " : "", source);
     }
 }
 
@@ -222,12 +224,15 @@ static void take_fence(struct attempt *at, const Weft__V1__StorageDone *d)
     if (went_back && (!from || from->id.step != j->from_step))
         refusal = "the checkpoint to continue from is none that this coordinator decided: start it "
                   "with --restored";
+    if (!from && j->source_steps && d->source_step >= j->steps)
+        refusal = "checkpoint.load.step: train.steps is no more than the step of checkpoint.from";
     if (refusal) {
         fail_storage(at, at->hosts, refusal, true);
         return;
     }
     j->must_resume = j->trusts_folder = false;
     j->from_step = 0;
+    j->restore_step = !from && j->source_steps ? d->source_step : 0;
     if (from) {
         char name[64];
         store_entry_name(from->id.epoch, from->id.step, name);
@@ -252,7 +257,7 @@ static void take_fence(struct attempt *at, const Weft__V1__StorageDone *d)
             "continues from %s, as was asked: what was saved after it is set aside, as aside-…",
             j->restore);
     else
-        report_begin(at, &n, had);
+        report_begin(at, &n, had, from ? "" : d->source);
     attempt_enter(at, PHASE_START);
 }
 

@@ -5,7 +5,10 @@
 #include <string.h>
 
 #include "common/base/root.h"
+#include "common/ckpt/source.h"
 #include "coordinator/decide/host.h"
+#include "coordinator/decide/job_record.h"
+#include "coordinator/decide/outbox.h"
 
 // A worker without a root takes any path.
 static bool lies_beneath(const char *root, const char *path)
@@ -31,9 +34,23 @@ static void check_path(const struct coord *c, const char *key, const char *path,
                    root);
 }
 
+static void check_source(const struct coord *c, const char *from, struct buf *no)
+{
+    struct err e = {0};
+    struct arena *a = c->out->arena;
+    const char *place;
+    int64_t step;
+    source_split(from, a, &place, &step);
+    if (source_is_path(place))
+        check_path(c, "checkpoint.from", place, true, no);
+    else if (*place && !job_of(c, place, &e))
+        buf_printf(no, "checkpoint.from: %s; a path begins with ./ or /\n", e.text);
+}
+
 void job_paths_check(const struct coord *c, const Weft__Plan__JobFacts *facts, struct buf *no)
 {
     for (size_t i = 0; i < facts->n_data; i++)
         check_path(c, facts->data[i]->key, facts->data[i]->path, false, no);
     check_path(c, "checkpoint.dir", facts->checkpoint_dir, true, no);
+    check_source(c, facts->source, no);
 }

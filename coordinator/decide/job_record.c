@@ -217,6 +217,8 @@ static void set_facts(struct job_record *j, const Weft__Plan__JobFacts *f)
     j->keep = f->keep;
     j->keep_every = f->keep_every;
     j->keep_best = f->keep_best;
+    heap_set(&j->source, f->source);
+    j->source_steps = f->source_steps;
     j->patience_ns = f->patience_ns;
     j->budget = f->budget;
     j->budget_ns = f->budget_ns;

@@ -78,6 +78,8 @@ struct job_record {
     char *checkpoint_dir;
     int64_t keep, keep_every, patience_ns; // of checkpoints
     bool keep_best;                        // the same
+    char *source;                          // checkpoint.from; empty: none
+    bool source_steps;                     // steps are counted on from its step
     int64_t budget, budget_ns;             // restarts within so long
     int64_t backoff_ns, backoff_most_ns, hang_after_ns;
     int threads;       // of a device; 0: not decided yet

@@ -65,6 +65,8 @@ static const struct column job_columns[] = {
     {JOB(NUMBER, keep)},
     {JOB(NUMBER, keep_every)},
     {JOB(NUMBER, keep_best)},
+    {JOB(TEXT, source)},
+    {JOB(NUMBER, source_steps)},
     {JOB(NUMBER, patience_ns)},
     {JOB(NUMBER, budget)},
     {JOB(NUMBER, budget_ns)},

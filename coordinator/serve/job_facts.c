@@ -97,6 +97,8 @@ static void fill_facts(const struct job *job, struct arena *a, Weft__Plan__JobFa
     f->checkpoint_dir = frame_text(job->checkpoint.dir);
     f->keep = job->checkpoint.keep;
     f->keep_every = job->checkpoint.keep_every;
+    f->source = frame_text(job->checkpoint.from ? job->checkpoint.from : "");
+    f->source_steps = job->checkpoint.from && job->checkpoint.load.step;
     f->keep_best = job->checkpoint.best == JOB_BEST_EVAL_LOSS;
     f->patience_ns = job->checkpoint.patience;
     f->budget = job->restart.budget;

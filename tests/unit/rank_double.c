@@ -67,7 +67,7 @@ int train_run(const struct assignment *a, struct link *l, enum train_end *end, s
     const char *ms = getenv("WEFT_DOUBLE_MS");
     struct metrics *m = NULL;
     page_state(a->page, RANK_READY);
-    int rc = link_ready(l, "plan", clock_mono_ns() + 60 * CLOCK_S, e);
+    int rc = link_ready(l, "plan", "", clock_mono_ns() + 60 * CLOCK_S, e);
     if (!rc && a->metrics)
         rc = metrics_open(a->metrics, a->run_id, a->restore_step, &m, e);
     page_state(a->page, RANK_RUNNING);

@@ -224,7 +224,7 @@ static void *ready_later(void *arg)
 {
     struct getter *g = arg;
     struct err e = {0};
-    g->rc = link_ready(g->link, g->value, soon(), &e);
+    g->rc = link_ready(g->link, g->value, "", soon(), &e);
     snprintf(g->value, sizeof g->value, "%.31s", e.text);
     return NULL;
 }

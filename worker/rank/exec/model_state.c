@@ -2,9 +2,11 @@
 // The tensors that outlive a step. See model_state.h.
 #include "worker/rank/exec/model_state.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/map.h"
 #include "worker/rank/exec/initial_values.h"
 
 enum { CHUNK = 1 << 20 }; // elements drawn and copied at a time
@@ -142,6 +144,71 @@ int state_init(struct state *s, uint64_t seed, int threads, struct err *e)
             rc = draw_part(s, i, seed, threads, chunk, e);
     }
     free(chunk);
+    return rc ? rc : exec_copies(s->exec, e);
+}
+
+// The tensor that a part is taken from, or null.
+static const struct manifest_tensor *find_source(const struct state_source *x,
+                                                 const struct map *index, const struct value *v)
+{
+    const char *param = v->name, *slash = strchr(v->name, '/');
+    char kind[16] = "";
+    if (v->kind == VALUE_STATE) { // "m/PARAM"
+        snprintf(kind, sizeof kind, "%.*s", (int)(slash - v->name), v->name);
+        param = slash + 1;
+    }
+    const struct match_param *p = map_get(index, param);
+    const struct manifest_tensor *from = p ? x->match->from[p - x->params] : NULL;
+    if (!from || !*kind)
+        return from;
+    return x->optimizer ? match_state(&x->from->manifest, kind, from) : NULL;
+}
+
+static int take_part(struct state *s, int part, const struct state_source *x,
+                     const struct manifest_tensor *from, uint64_t seed, int threads, struct err *e)
+{
+    const struct deal_part *p = &s->parts[part];
+    const struct value *v = s->values[part];
+    int64_t unpadded[MAX_DIMS];
+    struct box there;
+    for (int d = 0; d < p->global.n; d++)
+        unpadded[d] = p->limit[d] ? p->limit[d] : p->global.dim[d];
+    if (from->dtype != p->dtype || from->shape.n != p->global.n)
+        return err_set(e, ERR_DATA, "%s: tensor '%s' is not as its parameter", x->from->name,
+                       from->name);
+    if (!match_clip(from, unpadded, &p->box, &there))
+        return 0;
+    uint64_t bytes = box_bytes(&p->box, p->dtype);
+    void *read = malloc(box_bytes(&there, p->dtype)), *whole = calloc(1, bytes);
+    int rc = read && whole ? 0 : err_set(e, ERR_NOMEM, "no memory to read %s", p->name);
+    rc = rc ? rc : load_read_within(x->from, from, &there, read, e);
+    if (!rc && v->kind == VALUE_PARAM && v->init != INIT_ZERO &&
+        !shape_equal(&there.shape, &p->box.shape))
+        initial_values(p, v, seed, 0, shape_count(&p->box.shape), threads, whole);
+    if (!rc) {
+        box_copy(&p->box, whole, &there, read, 0, box_bytes(&there, p->dtype),
+                 dtype_size(p->dtype));
+        rc = exec_put(s->exec, s->local[part], whole, bytes, e);
+    }
+    free(read);
+    free(whole);
+    return rc;
+}
+
+int state_take(struct state *s, const struct state_source *source, uint64_t seed, int threads,
+               struct err *e)
+{
+    struct map index = {0};
+    int rc = 0;
+    for (int i = 0; i < source->nparams; i++)
+        map_put(&index, source->params[i].name, (void *)(uintptr_t)&source->params[i]);
+    for (int i = 0; i < s->nparts && !rc; i++) {
+        const struct manifest_tensor *from =
+            s->local[i] ? find_source(source, &index, s->values[i]) : NULL;
+        if (from)
+            rc = take_part(s, i, source, from, seed, threads, e);
+    }
+    map_clear(&index);
     return rc ? rc : exec_copies(s->exec, e);
 }
 

@@ -6,6 +6,7 @@
 #pragma once
 #include "common/ckpt/deal.h"
 #include "common/ckpt/load.h"
+#include "common/ckpt/match.h"
 #include "worker/rank/exec/exec.h"
 
 struct state {
@@ -24,6 +25,17 @@ int state_open(struct state *s, struct arena *a, const struct compiled *c, struc
 // Draws the parameters by global index (initial_values.h), on `threads` threads; optimiser state is
 // zero. This and state_restore() also make the parameters' copies in the compute dtype.
 int state_init(struct state *s, uint64_t seed, int threads, struct err *e);
+// What is taken of another training's checkpoint, over what state_init() drew.
+struct state_source {
+    struct load *from;
+    const struct match_param *params;
+    int nparams;
+    const struct match *match; // of these
+    bool optimizer;            // the state of what is taken too
+};
+// Rows that the checkpoint lacks stay as they were drawn, of the optimiser's state zero.
+int state_take(struct state *s, const struct state_source *source, uint64_t seed, int threads,
+               struct err *e);
 // Reads the state from a checkpoint.
 int state_restore(struct state *s, struct load *from, struct err *e);
 // Copies bytes of a part that this rank holds from device to host: snapshot_ops.copy.

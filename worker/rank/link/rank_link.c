@@ -567,11 +567,13 @@ int link_barrier(struct link *l, const char *name, int64_t seq, int64_t deadline
                        deadline_ns ? deadline_ns + GRACE_S * CLOCK_S : 0, e);
 }
 
-int link_ready(struct link *l, const char *plan_hash, int64_t deadline_ns, struct err *e)
+int link_ready(struct link *l, const char *plan_hash, const char *note, int64_t deadline_ns,
+               struct err *e)
 {
     const struct answer_key about = {ANSWER_READY, "", 0};
     FRAME_BODY(body, Ready, ready);
     body.plan_hash = frame_text(plan_hash);
+    body.note = frame_text(note);
     FRAME(f, READY, ready, &body);
     send_frame(l, &f);
     int rc = wait_answer(l, &about, ERR_INVALID, NULL, 0, deadline_ns, e);

@@ -63,7 +63,8 @@ void link_unreached(struct link *l, int rank);
 int link_barrier(struct link *l, const char *name, int64_t seq, int64_t deadline_ns, struct err *e);
 // Says Ready with the hash of the plan of all stages and waits until every rank has sent the same
 // hash; ERR_INVALID names the ranks whose plans differ.
-int link_ready(struct link *l, const char *plan_hash, int64_t deadline_ns, struct err *e);
+int link_ready(struct link *l, const char *plan_hash, const char *note, int64_t deadline_ns,
+               struct err *e);
 
 // ---- of a rank that is asked (assignment.only) ----
 // Waits for the next Ask, while the page shows that this rank lives. Null: it was asked to stop. The

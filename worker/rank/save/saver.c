@@ -95,8 +95,6 @@ static void fill_mesh(struct saver *s)
 
 static void fill_manifest(struct saver *s)
 {
-    static const char *const optimizers[] = {
-        [JOB_SGD] = "sgd", [JOB_MOMENTUM] = "momentum", [JOB_ADAM] = "adam", [JOB_ADAMW] = "adamw"};
     const struct assignment *a = s->o.assignment;
     struct store_entry parent = {-1, -1};
     if (a->restore)
@@ -108,7 +106,7 @@ static void fill_manifest(struct saver *s)
                                 .run = a->run_id,
                                 .epoch = (int64_t)a->epoch,
                                 .seed = (uint64_t)a->job->train.seed,
-                                .optimizer = optimizers[a->job->optimizer.kind],
+                                .optimizer = job_optimizer_name(a->job->optimizer.kind),
                                 .parent_epoch = parent.epoch,
                                 .parent_step = parent.step,
                                 .resolved = a->job_text,

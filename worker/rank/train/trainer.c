@@ -18,6 +18,7 @@
 #include "common/job/threads.h"
 #include "common/language/model_facts.h"
 #include "worker/rank/train/algorithms.h"
+#include "worker/rank/train/take_source.h"
 
 // The leader ends an attempt of which a rank has made no progress for hang_after. In case the leader
 // itself hangs, a collective gives up too: after HANGS times hang_after, and no sooner than
@@ -396,9 +397,10 @@ static int open_state(struct trainer *t, struct err *e)
     int rc = state_open(&t->state, &t->arena, &t->compiled, t->exec, t->assignment->rank, e);
     if (rc)
         return rc;
-    return t->assignment->restore ? restore_state(t, e)
-                                  : state_init(&t->state, (uint64_t)t->job->train.seed,
-                                               world_cores(t->exec_options.world), e);
+    if (t->assignment->restore)
+        return restore_state(t, e);
+    rc = state_init(&t->state, (uint64_t)t->job->train.seed, world_cores(t->exec_options.world), e);
+    return rc || !t->job->checkpoint.from ? rc : take_source(t, e);
 }
 
 static int open_saver(struct trainer *t, struct err *e)
@@ -465,7 +467,7 @@ int trainer_open(struct trainer *t, struct err *e)
     page_state(t->assignment->page, RANK_READY);
     char hash[128];
     format_hash(t, hash, sizeof hash);
-    return link_ready(t->link, hash, clock_mono_ns() + START_NS, e);
+    return link_ready(t->link, hash, buf_str(&t->note), clock_mono_ns() + START_NS, e);
 }
 
 void trainer_close(struct trainer *t)
@@ -480,6 +482,7 @@ void trainer_close(struct trainer *t)
     for (int64_t k = 0; t->texts && k < t->job->eval.sample.count; k++)
         buf_clear(&t->texts[k]);
     buf_clear(&t->algorithms);
+    buf_clear(&t->note);
     inputs_close(&t->inputs);
     dataset_close(&t->set);
     for (int i = 0; i < 2; i++) {

@@ -54,6 +54,7 @@ struct trainer {
     struct sampling sampling;
     struct job_history history;    // until now; the arena's
     int64_t updates;               // that the optimiser's state had had when this attempt began
+    struct buf note;               // for the job's history: what was taken of another checkpoint
     struct manifest_source source; // that training began with; the arena's
     struct buf algorithms;         // as agreed; empty where there is no choice
     struct buf *texts;             // the samples of the newest evaluation

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which tensors of a checkpoint become which parameters of a job (checkpoint.load): by their names,
+// after renaming, with shapes that fit. Pure; the client, the ranks and `weft eval` come to the same.
+#pragma once
+#include "common/base/arena.h"
+#include "common/base/buf.h"
+#include "common/base/job_sections.h"
+#include "common/ckpt/manifest.h"
+
+struct match_param { // of the job
+    const char *name;
+    struct shape shape;         // global
+    int64_t unpadded[MAX_DIMS]; // how far each dimension reaches without its padding
+    unsigned grows;             // dimensions that may be longer than the checkpoint's, a bit each
+};
+
+struct match {
+    const struct manifest_tensor **from; // of each parameter; null: it is born as in a new job
+    int taken, grown;                    // parameters that have one, and those longer than it
+    int nborn, nunused;
+    const char **born;   // parameters that have none
+    const char **unused; // parameters of the checkpoint that none has
+};
+
+// ERR_INVALID: shapes that do not fit, two tensors for one parameter, or nothing is taken. All memory
+// is the arena's.
+int match_params(struct arena *a, const struct manifest *m, const struct job_load *load,
+                 const struct match_param *params, int n, struct match *out, struct err *e);
+// The tensor of the optimiser's state called KIND ("m") of the parameter that `from` is, or null.
+const struct manifest_tensor *match_state(const struct manifest *m, const char *kind,
+                                          const struct manifest_tensor *from);
+// The part of box `b`, of a tensor with this unpadded size, that `from` has values for. False: none.
+bool match_clip(const struct manifest_tensor *from, const int64_t *unpadded, const struct box *b,
+                struct box *out);
+// A sentence with the first names of each list: "takes 10 of 12 parameters; …".
+void match_print(const struct match *m, int n, struct buf *to);
+
+// What a pattern makes of a name: each * of `from` stands for any text, and the n-th * of `to` for the
+// same. Null: the name is not of this pattern.
+const char *match_rename(struct arena *a, const struct job_rename *r, const char *name);

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+// Finding, pinning and opening where a training begins. See source.h.
+//
+//   SOURCE   {"folder": "/ckpt/base-0123abcd", "epoch": 2, "step": 200, "sha256": "…"}
+#include "common/ckpt/source.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/folder.h"
+#include "common/base/json.h"
+#include "common/ckpt/durable.h"
+#include "common/ckpt/store_names.h"
+
+enum { SOURCE_MAX_BYTES = 8192 };
+#define SOURCE "SOURCE"
+
+void source_split(const char *from, struct arena *a, const char **place, int64_t *step)
+{
+    const char *at = strrchr(from, '@');
+    char *end = NULL;
+    *step = -1;
+    *place = from;
+    size_t digits = at ? strspn(at + 1, "0123456789") : 0;
+    if (!digits || digits > 15 || at[1 + digits] || at == from)
+        return;
+    *step = strtoll(at + 1, &end, 10);
+    *place = arena_printf(a, "%.*s", (int)(at - from), from);
+}
+
+bool source_is_path(const char *place)
+{
+    return place[0] == '.' || strchr(place, '/');
+}
+
+const char *source_path(const char *place)
+{
+    while (place[0] == '.' && place[1] == '/' && place[2])
+        place += 2;
+    return place;
+}
+
+// ---- finding ----
+
+// The folder and the name of a path's last part.
+static void split_path(const char *path, struct arena *a, const char **folder, const char **name)
+{
+    char *whole = arena_strdup(a, path);
+    for (size_t n = strlen(whole); n > 1 && whole[n - 1] == '/'; n--)
+        whole[n - 1] = 0;
+    char *slash = strrchr(whole, '/');
+    *name = slash ? slash + 1 : whole;
+    *folder = !slash ? "." : slash == whole ? "/" : whole;
+    if (slash && slash != whole)
+        *slash = 0;
+}
+
+static int open_entry(struct load *l, const struct store *s, const struct store_entry *id,
+                      bool verify, struct err *e)
+{
+    int rc = load_open(l, s, id->epoch, id->step, e);
+    if (!rc && verify && (rc = load_verify(l, NULL, NULL, e)))
+        load_close(l);
+    return rc;
+}
+
+static int open_newest(struct load *l, const struct store *s, struct arena *a, bool verify,
+                       struct err *e)
+{
+    struct store_entry *list;
+    struct err first = {0}, one = {0};
+    int n, rc = store_scan(s, a, &list, &n, e);
+    if (rc)
+        return rc;
+    for (int i = 0; i < n; i++) {
+        if (!open_entry(l, s, &list[i], verify, &one))
+            return 0;
+        first = i ? first : one;
+    }
+    if (!n)
+        return err_set(e, ERR_NOTFOUND, "%s holds no checkpoint", s->path);
+    if (e)
+        *e = first;
+    return first.code;
+}
+
+int source_open(struct load *l, const char *root, const char *path, int64_t step, bool verify,
+                struct arena *a, struct manifest_source *pin, struct err *e)
+{
+    struct store s = {.fd = -1};
+    struct store_entry id;
+    const char *folder, *name;
+    *l = (struct load){.dirfd = -1};
+    split_path(path, a, &folder, &name);
+    bool one = store_entry_parse(name, &id);
+    if (one && step >= 0 && step != id.step)
+        return err_set(e, ERR_INVALID, "%s is no checkpoint of step %lld", path, (long long)step);
+    int rc = store_open(&s, root, one ? folder : path, e);
+    if (!rc && !one && step >= 0) {
+        rc = store_find_step(&s, step, &id, e);
+        one = true;
+    }
+    if (!rc)
+        rc = one ? open_entry(l, &s, &id, verify, e) : open_newest(l, &s, a, verify, e);
+    if (!rc)
+        *pin = (struct manifest_source){arena_strdup(a, s.path), l->manifest.epoch,
+                                        l->manifest.step, arena_strdup(a, l->digest)};
+    store_close(&s);
+    return rc;
+}
+
+int source_open_pinned(struct load *l, const char *root, const struct manifest_source *pin,
+                       struct err *e)
+{
+    struct store s = {.fd = -1};
+    char name[64];
+    *l = (struct load){.dirfd = -1};
+    store_entry_name(pin->epoch, pin->step, name);
+    int rc = store_open(&s, root, pin->folder, e);
+    rc = rc ? rc : load_open(l, &s, pin->epoch, pin->step, e);
+    if (!rc && strcmp(l->digest, pin->digest) != 0) {
+        load_close(l);
+        rc = err_set(e, ERR_INVALID, "another checkpoint lies there now");
+    }
+    store_close(&s);
+    if (rc == ERR_NOTFOUND)
+        rc = e ? (e->code = ERR_INVALID) : ERR_INVALID; // no other try helps
+    return rc ? err_wrap(e, "this training began with %s/%s: put it back, or start over",
+                         pin->folder, name)
+              : 0;
+}
+
+// ---- SOURCE ----
+
+int source_pin(const struct store *job, const struct manifest_source *pin, struct err *e)
+{
+    struct buf text = {0};
+    struct json_out w;
+    json_out_init(&w, &text);
+    json_object(&w, NULL);
+    json_str(&w, "folder", pin->folder);
+    json_int(&w, "epoch", pin->epoch);
+    json_int(&w, "step", pin->step);
+    json_str(&w, "sha256", pin->digest);
+    json_end(&w);
+    json_out_clear(&w);
+    (void)unlinkat(job->fd, ".new-" SOURCE, 0); // of a process that died here
+    int rc = durable_write_file(job->fd, ".new-" SOURCE, buf_str(&text), text.len, e);
+    rc = rc ? rc : durable_rename_new(job->fd, ".new-" SOURCE, SOURCE, e);
+    rc = rc ? rc : durable_fsync(job->fd, job->path, e);
+    buf_clear(&text);
+    return rc ? err_wrap(e, "cannot write " SOURCE) : 0;
+}
+
+int source_read(const struct store *job, struct arena *a, struct manifest_source *pin,
+                struct err *e)
+{
+    struct buf text = {0};
+    struct json *top = NULL;
+    int rc = folder_read_whole(job->fd, SOURCE, true, SOURCE_MAX_BYTES, &text, e);
+    if (!rc && (json_parse(a, buf_str(&text), text.len, &top, e) || top->type != JSON_OBJECT))
+        rc = err_set(e, ERR_DATA, "it is no JSON object");
+    buf_clear(&text);
+    if (rc)
+        return rc == ERR_NOTFOUND ? rc : err_wrap(e, "%s/" SOURCE, job->path);
+    const struct json *folder = json_get(top, "folder"), *digest = json_get(top, "sha256");
+    *pin = (struct manifest_source){.step = -1};
+    if (!folder || folder->type != JSON_STRING || !digest || digest->type != JSON_STRING ||
+        json_get_int(top, "epoch", &pin->epoch, e) || json_get_int(top, "step", &pin->step, e) ||
+        pin->epoch < 0 || !store_entry_ok((uint64_t)pin->epoch, pin->step))
+        return err_set(e, ERR_DATA, "%s/" SOURCE " is damaged: it names no checkpoint", job->path);
+    pin->folder = folder->string;
+    pin->digest = digest->string;
+    return 0;
+}

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// The checkpoint that a training takes parameters from before its first step (checkpoint.from).
+//
+// It is found once, and then pinned: the job's own folder gets a file SOURCE that says which folder,
+// epoch and step it was, and the digest of its manifest; the job's manifests repeat that. An attempt
+// that finds SOURCE opens that checkpoint or none.
+#pragma once
+#include "common/ckpt/load.h"
+
+// "runs/base@200" is step 200 of what lies at runs/base; *step is −1 without an @. A place with a
+// slash, or one that begins with a dot, is a path: another is the name or id of a job.
+void source_split(const char *from, struct arena *a, const char **place, int64_t *step);
+bool source_is_path(const char *place);
+const char *source_path(const char *place); // without the ./ in front
+
+// Opens the checkpoint at a path beneath `root` (may be null): the path of one (…/step-00000200.e3),
+// or of a job's checkpoint folder, of which it is the newest of that step, or with step −1 the newest
+// that is whole. `verify`: every byte of it is read first. *pin says which it is; its memory is `a`'s.
+int source_open(struct load *l, const char *root, const char *path, int64_t step, bool verify,
+                struct arena *a, struct manifest_source *pin, struct err *e);
+// Opens the one that was pinned. ERR_INVALID, with its name: it is gone, or another lies there.
+int source_open_pinned(struct load *l, const char *root, const struct manifest_source *pin,
+                       struct err *e);
+
+// SOURCE in a job's folder; it appears whole, durably, and once. Reading: ERR_NOTFOUND where none is.
+int source_pin(const struct store *job, const struct manifest_source *pin, struct err *e);
+int source_read(const struct store *job, struct arena *a, struct manifest_source *pin,
+                struct err *e);

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// Names of parameters that are taken from a checkpoint: checkpoint.load.params, a glob or a list of
+// them, and checkpoint.load.rename, a map of patterns.
+#include <string.h>
+
+#include "common/base/job_sections.h"
+#include "common/job/setting.h"
+
+static const struct schema_row name_row = {.type = SCHEMA_STRING};
+
+static bool read_name(const struct setting *s, const char **out)
+{
+    struct setting name = *s;
+    name.row = &name_row;
+    return setting_read_string(&name, out);
+}
+
+bool setting_read_globs(const struct setting *s, void *field)
+{
+    struct schema_list *to = field;
+    bool list = s->node->kind == TREE_LIST, ok = true;
+    int i = 0;
+    if (s->node->kind == TREE_BROKEN)
+        return false;
+    if (list && (!s->node->count || s->node->count > s->row->max_items))
+        return setting_error(s, "must have 1 to %d globs", s->row->max_items);
+    const char **globs = arena_array(s->arena, const char *, list ? s->node->count : 1);
+    *to = (struct schema_list){.n = list ? s->node->count : 1, .items = globs};
+    if (!list)
+        return read_name(s, &globs[0]);
+    for (const struct tree_node *n = s->node->first; n; n = n->next, i++) {
+        struct setting item = setting_item(s, n, i);
+        ok = read_name(&item, &globs[i]) && ok;
+    }
+    return ok;
+}
+
+void setting_print_globs(const struct schema_row *row, const void *field, struct buf *to)
+{
+    const struct schema_list *list = field;
+    const char *const *globs = list->items;
+    (void)row;
+    buf_putc(to, '[');
+    for (int i = 0; i < list->n; i++) {
+        buf_puts(to, i ? ", " : "");
+        setting_print_string(NULL, &globs[i], to);
+    }
+    buf_putc(to, ']');
+}
+
+static int count_stars(const char *pattern)
+{
+    int n = 0;
+    for (; *pattern; pattern++)
+        n += *pattern == '*';
+    return n;
+}
+
+bool setting_read_renames(const struct setting *s, void *field)
+{
+    struct schema_list *to = field;
+    bool ok = true;
+    int i = 0;
+    if (s->node->kind == TREE_BROKEN)
+        return false;
+    if (s->node->kind != TREE_MAP || s->node->count > s->row->max_items)
+        return setting_error(
+            s, "must be a map such as {\"blocks/*\": \"layers/*\"} of at most %d names",
+            s->row->max_items);
+    struct job_rename *renames = arena_array(s->arena, struct job_rename, s->node->count + 1);
+    *to = (struct schema_list){.n = s->node->count, .items = renames};
+    for (const struct tree_node *n = s->node->first; n; n = n->next, i++) {
+        struct setting member = setting_member(s, n);
+        renames[i].from = n->key;
+        if (!read_name(&member, &renames[i].to))
+            ok = false;
+        else if (count_stars(n->key) > JOB_RENAME_STARS)
+            ok = setting_error(&member, "has %d stars before the colon: try at most %d",
+                               count_stars(n->key), JOB_RENAME_STARS);
+        else if (count_stars(renames[i].to) > count_stars(n->key))
+            ok = setting_error(&member, "has more stars than what it is to be called so: %.100s",
+                               n->key);
+    }
+    return ok;
+}
+
+void setting_print_renames(const struct schema_row *row, const void *field, struct buf *to)
+{
+    const struct schema_list *list = field;
+    const struct job_rename *renames = list->items;
+    (void)row;
+    buf_putc(to, '{');
+    for (int i = 0; i < list->n; i++) {
+        buf_puts(to, i ? ", " : "");
+        setting_print_string(NULL, &renames[i].from, to);
+        buf_puts(to, ": ");
+        setting_print_string(NULL, &renames[i].to, to);
+    }
+    buf_putc(to, '}');
+}

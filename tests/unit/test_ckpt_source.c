@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where a training begins: the checkpoint is found and pinned (source.h), its tensors become
+// parameters (match.h).
+#include "common/base/buf.h"
+#include "common/ckpt/match.h"
+#include "common/ckpt/source.h"
+#include "tests/unit/ckpt_case.h"
+
+static void a_place_may_have_a_step(void **state)
+{
+    static const struct {
+        const char *from, *place;
+        int64_t step;
+        bool path;
+    } cases[] = {
+        {"base", "base", -1, false},
+        {"base@200", "base", 200, false},
+        {"./base@0", "./base", 0, true},
+        {"/a@b/base", "/a@b/base", -1, true},
+        {"base@", "base@", -1, false},
+        {"base@-1", "base@-1", -1, false},
+        {"base@2x", "base@2x", -1, false},
+        {"@5", "@5", -1, false},
+        {"a/step-00000200.e1", "a/step-00000200.e1", -1, true},
+        {"base@9999999999999999", "base@9999999999999999", -1, false},
+    };
+    struct fixture *f = *state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *place;
+        int64_t step;
+        source_split(cases[i].from, &f->arena, &place, &step);
+        assert_string_equal(place, cases[i].place);
+        assert_int_equal(step, cases[i].step);
+        assert_int_equal(source_is_path(place), cases[i].path);
+    }
+    assert_string_equal(source_path("././a"), "a");
+    assert_string_equal(source_path("./"), "./");
+}
+
+static int open_at(struct fixture *f, const char *path, int64_t step, struct manifest_source *pin,
+                   struct err *e)
+{
+    struct load l;
+    int rc = source_open(&l, NULL, path, step, true, &f->arena, pin, e);
+    load_close(&l);
+    return rc;
+}
+
+static void damage(struct fixture *f, const char *name)
+{
+    char path[300];
+    snprintf(path, sizeof path, "%s/shard-00000-of-00004.safetensors", name);
+    int fd = openat(f->store.fd, path, O_WRONLY);
+    assert_true(fd >= 0 && lseek(fd, -1, SEEK_END) >= 0 && write(fd, "\xa5", 1) == 1);
+    close(fd);
+}
+
+static void the_newest_whole_one_of_a_folder_is_found_or_that_of_a_step(void **state)
+{
+    struct fixture *f = *state;
+    struct manifest_source pin;
+    struct err e = {0};
+    char path[1200];
+    assert_int_equal(open_at(f, f->store.path, -1, &pin, &e), ERR_NOTFOUND);
+    fx_save(f, 1, 10);
+    fx_save(f, 2, 20);
+    assert_int_equal(open_at(f, f->store.path, -1, &pin, &e), 0);
+    assert_int_equal(pin.step, 20);
+    assert_int_equal(pin.epoch, 2);
+    assert_string_equal(pin.folder, f->store.path);
+    assert_int_equal(strlen(pin.digest), 64);
+    assert_int_equal(open_at(f, f->store.path, 10, &pin, &e), 0);
+    assert_int_equal(pin.step, 10);
+    snprintf(path, sizeof path, "%s/step-00000010.e1/", f->store.path);
+    assert_int_equal(open_at(f, path, -1, &pin, &e), 0);
+    assert_int_equal(pin.step, 10);
+    assert_int_equal(open_at(f, path, 20, &pin, &e), ERR_INVALID);
+    assert_int_equal(open_at(f, f->store.path, 15, &pin, &e), ERR_NOTFOUND);
+    damage(f, "step-00000020.e2");
+    assert_int_equal(open_at(f, f->store.path, -1, &pin, &e), 0);
+    assert_int_equal(pin.step, 10);
+    assert_int_equal(open_at(f, f->store.path, 20, &pin, &e), ERR_CORRUPT);
+}
+
+static void a_root_is_not_left(void **state)
+{
+    struct fixture *f = *state;
+    struct manifest_source pin;
+    struct load l;
+    struct err e = {0};
+    char root[1200];
+    fx_save(f, 1, 10);
+    snprintf(root, sizeof root, "%s/step-00000010.e1", f->store.path);
+    assert_int_equal(source_open(&l, root, "../", -1, true, &f->arena, &pin, &e), ERR_INVALID);
+    assert_int_equal(source_open(&l, root, f->store.path, -1, true, &f->arena, &pin, &e),
+                     ERR_INVALID);
+}
+
+static void what_is_pinned_is_opened_or_nothing(void **state)
+{
+    struct fixture *f = *state;
+    struct manifest_source pin, read;
+    struct load l;
+    struct err e = {0};
+    assert_int_equal(source_read(&f->store, &f->arena, &read, &e), ERR_NOTFOUND);
+    fx_save(f, 1, 10);
+    assert_int_equal(open_at(f, f->store.path, -1, &pin, &e), 0);
+    assert_int_equal(source_pin(&f->store, &pin, &e), 0);
+    assert_int_equal(source_pin(&f->store, &pin, &e), ERR_EXISTS);
+    assert_int_equal(source_read(&f->store, &f->arena, &read, &e), 0);
+    assert_string_equal(read.folder, pin.folder);
+    assert_string_equal(read.digest, pin.digest);
+    fx_save(f, 2, 20); // a newer one is not taken
+    assert_int_equal(source_open_pinned(&l, NULL, &read, &e), 0);
+    assert_int_equal(l.manifest.step, 10);
+    load_close(&l);
+    char *digit = arena_strdup(&f->arena, read.digest);
+    digit[3] = digit[3] == '0' ? '1' : '0';
+    read.digest = digit;
+    assert_int_equal(source_open_pinned(&l, NULL, &read, &e), ERR_INVALID);
+    assert_non_null(strstr(e.text, "step-00000010.e1"));
+    assert_non_null(strstr(e.text, "another checkpoint lies there now"));
+    assert_int_equal(store_delete(&f->store, 1, 10, &e), 0);
+    assert_int_equal(source_open_pinned(&l, NULL, &pin, &e), ERR_INVALID);
+    assert_non_null(strstr(e.text, "step-00000010.e1"));
+}
+
+static void a_damaged_pin_is_refused(void **state)
+{
+    static const char *const texts[] = {
+        "",
+        "[]",
+        "{}",
+        "{\"folder\": \"/x\", \"epoch\": 1, \"step\": 2}",
+        "{\"folder\": 1, \"epoch\": 1, \"step\": 2, \"sha256\": \"a\"}",
+        "{\"folder\": \"/x\", \"epoch\": -1, \"step\": 2, \"sha256\": \"a\"}",
+        "{\"folder\": \"/x\", \"epoch\": 1, \"step\": -2, \"sha256\": \"a\"}",
+        "{\"folder\": \"/x\", \"epoch\": 99999999999, \"step\": 2, \"sha256\": \"a\"}",
+    };
+    struct fixture *f = *state;
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        struct manifest_source read;
+        struct err e = {0};
+        int fd = openat(f->store.fd, "SOURCE", O_WRONLY | O_CREAT | O_TRUNC, 0600);
+        assert_true(fd >= 0 && write(fd, texts[i], strlen(texts[i])) == (ssize_t)strlen(texts[i]));
+        close(fd);
+        assert_true(source_read(&f->store, &f->arena, &read, &e) != 0);
+        assert_non_null(strstr(e.text, "SOURCE"));
+    }
+}
+
+// ---- names ----
+
+static void a_pattern_renames_what_it_matches(void **state)
+{
+    static const struct {
+        struct job_rename r;
+        const char *name, *to; // null: not of this pattern
+    } cases[] = {
+        {{"a", "b"}, "a", "b"},
+        {{"a", "b"}, "ab", NULL},
+        {{"a", "b"}, "", NULL},
+        {{"h/*", "layers/*"}, "h/0/attn", "layers/0/attn"},
+        {{"h/*", "layers/*"}, "g/h/0", NULL},
+        {{"*/w", "*/weight"}, "a/w/w", "a/w/weight"},
+        {{"*/w", "*/weight"}, "a/ww", NULL},
+        {{"h/*/attn/*", "layers/*/self/*"}, "h/3/attn/q/w", "layers/3/self/q/w"},
+        {{"h/*/attn/*", "layers/*"}, "h/3/attn/q/w", "layers/3"},
+        {{"*", "x/*"}, "a", "x/a"},
+        {{"*", "x/*"}, "", "x/"},
+        {{"*a*a*", "*-*-*"}, "xaya", "x-y-"},
+        {{"ab*bc", "*"}, "abc", NULL},
+        {{"ab*bc", "*"}, "abbc", ""},
+        {{"**", "*|*"}, "abc", "|abc"},
+        {{"a*a*a*a*a*a*a*b", "*"},
+         "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+         NULL},
+    };
+    struct fixture *f = *state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *is = match_rename(&f->arena, &cases[i].r, cases[i].name);
+        if (!cases[i].to && is)
+            fail_msg("%s: '%s' became '%s'", cases[i].r.from, cases[i].name, is);
+        if (cases[i].to)
+            assert_string_equal(is, cases[i].to);
+    }
+}
+
+// ---- tensors ----
+
+static struct manifest_tensor tensor(const char *name, int64_t rows, int64_t padded,
+                                     int64_t columns)
+{
+    return (struct manifest_tensor){.name = name,
+                                    .dtype = DT_F32,
+                                    .shape = {.n = 2, .dim = {padded, columns}},
+                                    .unpadded = {rows, columns}};
+}
+
+static struct match_param param(const char *name, int64_t rows, int64_t padded, int64_t columns,
+                                unsigned grows)
+{
+    return (struct match_param){.name = name,
+                                .shape = {.n = 2, .dim = {padded, columns}},
+                                .unpadded = {rows, columns},
+                                .grows = grows};
+}
+
+static int match(struct fixture *f, struct manifest_tensor *t, int nt, const char *glob,
+                 const struct job_rename *rename, const struct match_param *p, int np,
+                 struct match *out, struct err *e)
+{
+    struct manifest m = {.ntensors = nt, .tensors = t};
+    struct job_rename kept = rename ? *rename : (struct job_rename){0};
+    const struct job_load load = {.params = {.n = 1, .items = &glob},
+                                  .rename = {.n = rename != NULL, .items = &kept}};
+    return match_params(&f->arena, &m, &load, p, np, out, e);
+}
+
+static void what_is_not_found_and_what_is_not_used_is_listed(void **state)
+{
+    struct fixture *f = *state;
+    struct match m;
+    struct err e = {0};
+    struct buf text = {0};
+    struct manifest_tensor t[] = {tensor("a", 4, 4, 3), tensor("m/a", 4, 4, 3),
+                                  tensor("v/a", 4, 4, 3), tensor("old", 4, 4, 3),
+                                  tensor("m/deep", 4, 4, 3)}; // a parameter: there is no "deep"
+    struct match_param p[] = {param("a", 4, 4, 3, 0), param("head", 4, 4, 3, 0)};
+    assert_int_equal(match(f, t, 5, "*", NULL, p, 2, &m, &e), 0);
+    assert_ptr_equal(m.from[0], &t[0]);
+    assert_null(m.from[1]);
+    match_print(&m, 2, &text);
+    assert_string_equal(buf_str(&text), "1 of 2 parameters are taken; not found, so drawn: head; "
+                                        "not used: old, m/deep");
+    struct manifest all = {.ntensors = 5, .tensors = t};
+    assert_ptr_equal(match_state(&all, "m", m.from[0]), &t[1]);
+    assert_null(match_state(&all, "momentum", m.from[0]));
+    buf_clear(&text);
+    assert_int_equal(match(f, t, 5, "none*", NULL, p, 2, &m, &e), ERR_INVALID);
+    const struct job_rename clash = {"old", "a"};
+    assert_int_equal(match(f, t, 5, "*", &clash, p, 2, &m, &e), ERR_INVALID);
+    assert_non_null(strstr(e.text, "a and old would both be called a"));
+}
+
+static void only_a_vocabulary_may_be_longer_than_the_checkpoints(void **state)
+{
+    struct fixture *f = *state;
+    struct match m;
+    struct err e = {0};
+    struct manifest_tensor t = tensor("a", 5, 8, 3);
+    const struct {
+        struct match_param p;
+        bool fits;
+        int grown;
+    } cases[] = {
+        {param("a", 5, 8, 3, 1), true, 0},  {param("a", 5, 5, 3, 0), true, 0},
+        {param("a", 5, 16, 3, 0), true, 0}, {param("a", 7, 8, 3, 1), true, 1},
+        {param("a", 7, 8, 3, 0), false, 0}, {param("a", 4, 8, 3, 1), false, 0},
+        {param("a", 5, 8, 4, 1), false, 0}, {param("a", 7, 8, 4, 1), false, 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int rc = match(f, &t, 1, "*", NULL, &cases[i].p, 1, &m, &e);
+        assert_int_equal(rc, cases[i].fits ? 0 : ERR_INVALID);
+        if (cases[i].fits)
+            assert_int_equal(m.grown, cases[i].grown);
+        else
+            assert_non_null(strstr(e.text, "a is F32 [5, 3] in the checkpoint"));
+    }
+    struct manifest_tensor other = t;
+    other.dtype = DT_BF16;
+    assert_int_equal(match(f, &other, 1, "*", NULL, &cases[0].p, 1, &m, &e), ERR_INVALID);
+    other = t;
+    other.shape.n = 1;
+    assert_int_equal(match(f, &other, 1, "*", NULL, &cases[0].p, 1, &m, &e), ERR_INVALID);
+}
+
+static void padding_is_never_taken(void **state)
+{
+    (void)state;
+    const struct manifest_tensor t = tensor("a", 5, 8, 3);
+    const struct {
+        int64_t unpadded, at, rows, there; // rows that are taken of the box
+    } cases[] = {{5, 0, 8, 5}, {7, 0, 8, 5}, {5, 4, 4, 1},
+                 {7, 4, 4, 1}, {7, 5, 3, 0}, {16, 8, 8, 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct box b = {.start = {cases[i].at, 0},
+                              .shape = {.n = 2, .dim = {cases[i].rows, 3}}};
+        const int64_t unpadded[MAX_DIMS] = {cases[i].unpadded, 3};
+        struct box there;
+        assert_int_equal(match_clip(&t, unpadded, &b, &there), cases[i].there > 0);
+        if (cases[i].there) {
+            assert_int_equal(there.shape.dim[0], cases[i].there);
+            assert_int_equal(there.start[0], cases[i].at);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        FX_TEST(a_place_may_have_a_step),
+        FX_TEST(the_newest_whole_one_of_a_folder_is_found_or_that_of_a_step),
+        FX_TEST(a_root_is_not_left),
+        FX_TEST(what_is_pinned_is_opened_or_nothing),
+        FX_TEST(a_damaged_pin_is_refused),
+        FX_TEST(a_pattern_renames_what_it_matches),
+        FX_TEST(what_is_not_found_and_what_is_not_used_is_listed),
+        FX_TEST(only_a_vocabulary_may_be_longer_than_the_checkpoints),
+        FX_TEST(padding_is_never_taken),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
