@@ -52,6 +52,8 @@ void fake_finish_all(void);
 // ---- fake_memory.c -----------------------------------------------------------------------------
 
 // Opens device memory to this process, and closes it again; calls nest.
+// As memset; zeros of a large piece of the device cost nothing before somebody touches them.
+void fake_memory_fill(char *to, int with, size_t bytes);
 void fake_memory_open(void);
 void fake_memory_close(void);
 // Closes it to a kernel that runs, and opens it to that again.

@@ -250,7 +250,7 @@ static void run_copy(const void *args)
 static void run_fill(const void *args)
 {
     const struct copy *c = args;
-    memset(c->to, c->with, c->bytes);
+    fake_memory_fill(c->to, c->with, c->bytes);
 }
 
 // What is pageable is read before the call returns, and written before it returns.
