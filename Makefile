@@ -153,7 +153,7 @@ UNIT_BASE    := err url deadline arena buf plain list map log rand hash json str
 UNIT_TOKENIZER := tokenizer_kinds tokenizer_files
 UNIT_MODEL   := model_language model_build model_initial model_examples model_published model_experts model_attention model_limits model_places
 UNIT_JOB     := job_yaml job_parse job_check job_print job_sharding job_sample job_model
-UNIT_COMPILE := compile compile_decoder compile_remat compile_context compile_heads compile_rules compile_reshard compile_programs explain_findings compile_collectives compile_precision compile_random compile_random_text compile_verify compile_sample compile_draws compile_zero compile_pipeline compile_schedule
+UNIT_COMPILE := compile compile_decoder compile_remat compile_context compile_heads compile_rules compile_reshard compile_programs explain_findings compile_collectives compile_precision compile_random compile_random_text compile_verify compile_sample compile_score compile_draws compile_zero compile_pipeline compile_schedule
 UNIT_COMPILE += explain_experts explain_repeated explain_own explain_programs compile_experts compile_experts_moved explain_picture explain_table explain_devices explain_fit explain_examples compile_order compile_meshes compile_own compile_fuse_rows compile_fuse_sums compile_fuse compile_copies compile_group compile_occupancy compile_pieces compile_pack compile_padded
 UNIT_DATA    := data_idx data_npy data_dataset data_tokens data_sampler data_inspect data_prepare data_index data_bpe
 UNIT_CKPT    := ckpt_shard ckpt_deal ckpt_manifest ckpt_store ckpt_load ckpt_source ckpt_forged ckpt_commit ckpt_schedules ckpt_crash ckpt_snapshot
@@ -165,7 +165,7 @@ UNIT_COORD   := coord_db coord_found coord_planner coord_looks coord_service coo
 UNIT_AGENT   := agent_life agent_supervise agent_frames agent_storage agent_daemon agent_join
 UNIT_TESTS  := $(UNIT_BASE) $(UNIT_TOKENIZER) $(UNIT_JOB) $(UNIT_MODEL) $(UNIT_COMPILE) $(UNIT_DATA) $(UNIT_CKPT) $(UNIT_WEIGHTS) $(UNIT_COLLECTIVE) $(UNIT_RANK)
 # These link the service's libraries too. coord_streams has doubles of their functions: it is linked alone.
-SERVICE_TESTS := $(UNIT_RPC) $(UNIT_COORD) $(UNIT_AGENT) log_order coord_streams
+SERVICE_TESTS := $(UNIT_RPC) $(UNIT_COORD) $(UNIT_AGENT) log_order held_text coord_streams
 OPS_TESTS   := backend contract ops transformer draw numerics bf16 chain fused_rows reductions views layouts packed updates linears large route chain_random
 # Of them those that take any backend: run on the CUDA backend's emulated twin too.
 CUDA_OPS    := $(filter-out backend packed,$(OPS_TESTS))
@@ -242,7 +242,7 @@ ROOM_unit/weights    := $(UNIT_WEIGHTS)
 ROOM_unit/collective := $(UNIT_COLLECTIVE)
 ROOM_unit/rank       := $(UNIT_RANK)
 ROOM_unit/rpc        := $(UNIT_RPC)
-ROOM_unit/coord      := $(UNIT_COORD) log_order
+ROOM_unit/coord      := $(UNIT_COORD) log_order held_text
 ROOM_unit/agent      := $(UNIT_AGENT)
 ROOM_ops/ops         := $(OPS_TESTS) $(if $(OPS_TESTS),huge)
 ROOM_cuda/cuda       := $(CUDA_PARTS) $(if $(CUDA_INCLUDE),$(CUDA_RIGS))
@@ -511,6 +511,7 @@ $(SERVICE_BENCHES:%=$(BUILD)/tests/bench/bench_%): $(BUILD)/tests/bench/bench_%:
 $(SERVICE_BENCHES:%=$(BUILD)/obj/tests/bench/bench_%.o): | $(PROTO_C) $(SERVICE_C)
 
 $(BUILD)/tests/unit/test_log_order $(BUILD)/tests/unit/coord: $(BUILD)/obj/coordinator/cli/log_order.o
+$(BUILD)/tests/unit/test_held_text $(BUILD)/tests/unit/coord: $(BUILD)/obj/coordinator/cli/held_text.o
 
 # The world that the coordinator's decider is played in.
 COORD_WORLD := tests/unit/coord_world.c tests/unit/coord_people.c tests/support/stored_row.c

@@ -241,7 +241,7 @@ static void rows_narrow(const struct call *c)
         else if (c->op == OP_ROW_SUM_EXP)
             *out_at(c, &x) = row_sum_exp(row, real(c, n), other);
         else if (c->op == OP_ROW_ARGMAX)
-            *out_at(c, &x) = row_argmax(row, n);
+            *out_at(c, &x) = row_argmax(row, real(c, n));
         else // PICK; an id outside belongs to another rank
             *out_at(c, &x) = picked(c, other, n) ? row[(int64_t)other - c->attr->start] : 0;
     } while (index_next(&x));
