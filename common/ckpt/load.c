@@ -112,34 +112,6 @@ int load_open(struct load *l, const struct store *s, int64_t epoch, int64_t step
     return rc;
 }
 
-int load_open_path(struct load *l, const char *path, struct err *e)
-{
-    struct arena a = {0};
-    struct store s = {0};
-    struct store_entry id, *all = NULL;
-    int n = 0;
-    *l = (struct load){.dirfd = -1};
-    char *parent = arena_strdup(&a, path);
-    for (size_t len = strlen(parent); len > 1 && parent[len - 1] == '/';)
-        parent[--len] = 0;
-    char *slash = strrchr(parent, '/');
-    bool one = store_entry_parse(slash ? slash + 1 : parent, &id);
-    if (one && slash)
-        slash[slash == parent] = 0;
-    int rc = store_open(&s, NULL, one && !slash ? "." : parent, e);
-    if (!rc && !one) {
-        rc = store_scan(&s, &a, &all, &n, e);
-        if (!rc && !n)
-            rc = err_set(e, ERR_NOTFOUND, "%s holds no checkpoint", path);
-        id = n ? all[0] : id;
-    }
-    if (!rc)
-        rc = load_open(l, &s, id.epoch, id.step, e);
-    store_close(&s);
-    arena_clear(&a);
-    return rc;
-}
-
 void load_close(struct load *l)
 {
     if (!l->chunk && !*l->name)

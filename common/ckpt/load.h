@@ -23,8 +23,6 @@ struct load {
 // ERR_NOTFOUND: no such checkpoint. ERR_DATA, ERR_CORRUPT: damaged. ERR_IO: the system refused.
 int load_open(struct load *l, const struct store *s, int64_t epoch, int64_t step, struct err *e);
 void load_close(struct load *l); // a zeroed or closed one is fine
-// The checkpoint that a person names: a step's folder, or a job's, whose newest it then is.
-int load_open_path(struct load *l, const char *path, struct err *e);
 
 // Fills `to` with box `b` of the tensor, in row-major order of the box. ERR_DATA: the checkpoint has
 // no such tensor, or it is of another dtype or shape than the caller's.

@@ -7,6 +7,8 @@
 // The folder of a tokenizer in a job's folder of checkpoints.
 #define BESIDE_TOKENIZER "tokenizer"
 
+enum { FRESH_SUFFIX = 11 }; // characters that its name has more
+
 // A new folder beside `path`, which it is to become. ERR_EXISTS: something is there that is not empty.
 int fresh_begin(const char *path, struct arena *a, const char **tmp, struct err *e);
 // Its files are synced; it takes its name.

@@ -9,7 +9,7 @@
 
 #include "common/base/folder.h"
 #include "common/ckpt/durable.h"
-#include "common/ckpt/load.h"
+#include "common/ckpt/source.h"
 #include "common/weights/beside.h"
 #include "common/weights/config.h"
 #include "common/weights/described.h"
@@ -24,6 +24,7 @@ struct exporting {
     const struct export_options *o;
     struct arena a;
     struct load load;
+    struct manifest_source pin; // which it is
     struct described model;
     struct mapping map;
     const struct manifest_tensor **stored; // of each parameter
@@ -248,23 +249,9 @@ static int write_config(struct exporting *x, int dir, const char *tokenizer, str
 
 // ---- the whole -----------------------------------------------------------------------------------
 
-// The folder beside the checkpoint in which the files of its tokenizer are.
-static const char *find_tokenizer(struct exporting *x)
-{
-    const char *path = x->o->checkpoint;
-    struct store_entry id;
-    size_t n = strlen(path);
-    while (n > 1 && path[n - 1] == '/')
-        n--;
-    char *job = arena_printf(&x->a, "%.*s", (int)n, path), *slash = strrchr(job, '/');
-    if (store_entry_parse(slash ? slash + 1 : job, &id))
-        job = slash ? (*slash = 0, job) : arena_strdup(&x->a, ".");
-    return arena_printf(&x->a, "%s/" BESIDE_TOKENIZER, job);
-}
-
 static int write_hf(struct exporting *x, int dir, struct err *e)
 {
-    const char *tokenizer = find_tokenizer(x);
+    const char *tokenizer = arena_printf(&x->a, "%s/" BESIDE_TOKENIZER, x->pin.folder);
     int files, rc = mapping_make(&x->map, &x->a, &x->model.sizes, &x->model.params, true, e);
     rc = rc ? rc : write_config(x, dir, tokenizer, e);
     rc = rc ? rc : beside_copy(tokenizer, x->tmp, &files, e);
@@ -305,7 +292,7 @@ static int write_npz(struct exporting *x, int dir, struct err *e)
 int weights_export(const struct export_options *o, struct export_result *out, struct err *e)
 {
     struct exporting x = {.o = o, .result = out};
-    int dir = -1, rc = load_open_path(&x.load, o->checkpoint, e);
+    int dir = -1, rc = source_open(&x.load, NULL, o->checkpoint, o->step, false, &x.a, &x.pin, e);
     *out = (struct export_result){0};
     if (!rc)
         rc = described_read(&x.model, &x.a, x.load.manifest.resolved, o->program, e);

@@ -21,6 +21,7 @@ struct config_member {
 
 struct export_options {
     const char *checkpoint; // a step's folder, or a job's
+    int64_t step;           // of a job's folder: which; -1: the newest
     const char *dir;        // is made; an empty one may be there
     const char *program;    // or null: whose section `export hf` says what is written
     bool npz;               // weft's own names, f32, in one file model.npz

@@ -88,6 +88,15 @@ static int read_config(struct importing *x, struct err *e)
 
 // ---- the job -------------------------------------------------------------------------------------
 
+// A text between YAML's single quotes.
+static const char *quote_inside(const char *text, struct arena *a)
+{
+    struct buf out = {0};
+    for (; *text; text++)
+        buf_printf(&out, *text == '\'' ? "%c'" : "%c", *text);
+    return buf_keep(&out, a);
+}
+
 // A job to start from: the model with its sizes, and what a person then says.
 static int make_job(struct importing *x, struct err *e)
 {
@@ -101,14 +110,7 @@ static int make_job(struct importing *x, struct err *e)
     if (own && !realpath(x->program->name, path))
         return err_errno(e, ERR_IO, "cannot find %s", x->program->name);
     buf_printf(&text, "name: %s\nmodel:\n  program: ", name);
-    if (own) {
-        buf_putc(&text, '\'');
-        for (const char *c = path; *c; c++)
-            buf_printf(&text, *c == '\'' ? "%c'" : "%c", *c);
-        buf_puts(&text, "'\n");
-    } else {
-        buf_printf(&text, "%s\n", x->program->name);
-    }
+    buf_printf(&text, "'%s'\n", quote_inside(own ? path : x->program->name, x->a));
     for (int i = 0; i < x->sizes.n; i++)
         buf_printf(&text, "  %s: %s\n", x->sizes.given[i].name, x->sizes.given[i].text);
     buf_puts(&text, "data: {format: tokens, train: {tokens: train.tokens}, batch: 8}\n"
@@ -316,6 +318,7 @@ static int write_checkpoint(struct importing *x, struct store *s, const struct s
                                       .box = {.shape = all->param[i].shape},
                                       .nranks = 1,
                                       .ranks = &rank};
+        memcpy(parts[i].limit, all->param[i].size, sizeof parts[i].limit);
         specs[i] = "[]";
     }
     int tmp = -1, rc = deal_make(x->a, parts, all->n, 1, &deal, e);
@@ -383,7 +386,15 @@ static int write_all(struct importing *x, struct err *e)
         rc = beside_copy(x->o->dir, tokenizer, &files, e);
     if (!rc)
         rc = write_token_ids(x, tokenizer, e);
-    return rc ? rc : folder_write(x->tmp, "job.yaml", x->job_text, FOLDER_DURABLE, e);
+    char at[PATH_MAX];
+    if (!rc && !realpath(x->tmp, at))
+        rc = err_errno(e, ERR_IO, "cannot find %s", x->tmp);
+    if (rc)
+        return rc;
+    at[strlen(at) - FRESH_SUFFIX] = 0; // the name that it will have
+    const char *text =
+        arena_printf(x->a, "%scheckpoint: {from: '%s'}\n", x->job_text, quote_inside(at, x->a));
+    return folder_write(x->tmp, "job.yaml", text, FOLDER_DURABLE, e);
 }
 
 int weights_import(const struct import_options *o, struct arena *a, struct import_result *out,

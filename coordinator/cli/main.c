@@ -88,7 +88,8 @@ static const struct verb verbs[] = {
      verb_ckpt, NULL, 0},
     {"export", "CKPT DIR", "a checkpoint as transformers or numpy open it",
      F(TO) | F(DTYPE) | F(SHARD_SIZE) | F(PROGRAM) | F(SET) | F(JSON), 2, 2, verb_export,
-     "CKPT is a step's folder, or a job's, whose newest checkpoint it then is. DIR is made: "
+     "CKPT is a step's folder, or a job's (@STEP: of that step, else the newest), or the name of a "
+     "job that was run here. DIR is made: "
      "config.json "
      "and\n"
      "safetensors files as the section `export hf` of the model's program says, and what a "

@@ -282,6 +282,26 @@ def test_the_imported_job_is_whole(llama):
     assert "parameters: 9392" in weft("plan", llama.out / "job.yaml")
 
 
+def test_a_training_begins_with_it_and_what_it_makes_is_exported(llama, tmp_path):
+    weft("import", llama.dir, "--out", tmp_path / "base")
+    (np.arange(5000) * 7 % 21).astype(np.uint16).tofile(tmp_path / "train.tokens")
+    shutil.copy(tmp_path / "base" / "job.yaml", tmp_path)
+    said = weft("run", "job.yaml", "-s", "name=tuned", "-s", "data.ids=u16", "-s", "data.tokenizer=ids", "-s", "train.steps=2", "-s",
+                "mesh={tp: 2}", "-s", "schedule.value=0.01", "-s", "checkpoint.first=true", cwd=tmp_path)
+    assert "27 of 27 parameters are taken" in said
+    weft("export", "tuned@0", "first", cwd=tmp_path)
+    weft("export", "tuned", "last", "--shard-size", "9KB", cwd=tmp_path)
+    start = read(llama.dir / "model.safetensors")
+    assert read(tmp_path / "first" / "model.safetensors") == start
+    last = {}
+    for file in (tmp_path / "last").glob("*.safetensors"):
+        last.update(read(file))
+    assert last.keys() == start.keys() and all(last[k] != start[k] for k in start)
+    weft("import", tmp_path / "last", "--out", tmp_path / "again")
+    weft("export", tmp_path / "again", tmp_path / "same")
+    assert read(tmp_path / "same" / "model.safetensors") == last
+
+
 def test_an_interrupt_leaves_nothing(llama, tmp_path):
     (tmp_path / "fifo").mkdir()
     weft("import", llama.dir, "--out", llama.out)

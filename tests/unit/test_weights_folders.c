@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "common/base/folder.h"
-#include "common/ckpt/load.h"
+#include "common/ckpt/source.h"
 #include "common/model/builder.h"
 #include "common/weights/described.h"
 #include "common/weights/foreign.h"
@@ -154,6 +154,7 @@ static double logits_off(struct folders *f, const char *name, const char *ckpt)
     struct foreign_files golden;
     struct load l;
     struct described d;
+    struct manifest_source pin;
     struct arena a = {0};
     struct graph g;
     struct interp x;
@@ -163,7 +164,8 @@ static double logits_off(struct folders *f, const char *name, const char *ckpt)
     int32_t *tokens = read_tensor(&golden, "tokens", &ids);
     float *want = read_tensor(&golden, "logits", &wanted);
     int64_t batch = ids.dim[0], seq = ids.dim[1], vocab = wanted.dim[2];
-    if (load_open_path(&l, ckpt, &e) || described_read(&d, &a, l.manifest.resolved, NULL, &e))
+    if (source_open(&l, NULL, ckpt, -1, false, &a, &pin, &e) ||
+        described_read(&d, &a, l.manifest.resolved, NULL, &e))
         fail_msg("%s", e.text);
     struct model_run run = {.kind = PROGRAM_EVAL, .batch = batch, .step_batch = batch};
     graph_init(&g, &a, NULL, &e);
@@ -220,7 +222,7 @@ static int import_folder(struct folders *f, const char *from, const char *progra
 static void export_to(const char *ckpt, const char *out, bool bf16)
 {
     struct export_options o = {
-        .checkpoint = ckpt, .dir = out, .bf16 = bf16, .shard_bytes = 1 << 30};
+        .checkpoint = ckpt, .step = -1, .dir = out, .bf16 = bf16, .shard_bytes = 1 << 30};
     struct export_result r;
     struct err e = {0};
     if (weights_export(&o, &r, &e))
