@@ -37,14 +37,15 @@ static void check_path(const struct coord *c, const char *key, const char *path,
 static void check_source(const struct coord *c, const char *from, struct buf *no)
 {
     struct err e = {0};
-    struct arena *a = c->out->arena;
+    struct arena a = {0}; // paths are checked between steps too, where there is no c->out
     const char *place;
     int64_t step;
-    source_split(from, a, &place, &step);
+    source_split(from, &a, &place, &step);
     if (source_is_path(place))
         check_path(c, "checkpoint.from", place, true, no);
     else if (*place && !job_of(c, place, &e))
         buf_printf(no, "checkpoint.from: %s; a path begins with ./ or /\n", e.text);
+    arena_clear(&a);
 }
 
 void job_paths_check(const struct coord *c, const Weft__Plan__JobFacts *facts, struct buf *no)
