@@ -68,7 +68,6 @@ struct job_optimizer {        // fields of another kind hold their defaults and 
 };
 
 const char *job_optimizer_name(int kind); // "adamw", of enum job_optimizer_kind
-
 enum job_schedule_kind { JOB_CONSTANT, JOB_LINEAR, JOB_COSINE, JOB_WARMUP_COSINE };
 
 struct job_schedule {             // the first update uses schedule(0), as in optax
@@ -195,11 +194,9 @@ int job_errors_err(const struct job_errors *errs, struct err *e);
 
 void job_print(const struct job *job, struct buf *to);
 void job_hash(const struct job *job, char hex[65]);
-
 void job_groups_print(const struct job_optimizer *o, struct buf *to);
-// The first group whose pattern matches a parameter's path, or null.
 const struct job_param_group *job_group_of(const struct job_optimizer *optimizer,
-                                           const char *param);
+                                           const char *param); // the first that matches, or null
 
 // The line of the job file that gives a key ("model.seq"), or the line of its section when the key
 // is left out. 0: an override gives it, or nothing does. `path` ends at `len`.
@@ -208,6 +205,9 @@ int job_line(const struct job *job, const char *path, size_t len);
 // Appends the keys that keep one job from continuing from the other's checkpoint, "model.embed,
 // train.seed", as the schema's rows say (`continues`). None: it may.
 void job_identity_differences(const struct job *one, const struct job *other, struct buf *keys);
+// Whether training data is named otherwise: only then may it be other data.
+bool job_names_other_data(const struct job *before, const struct job *now);
+bool job_optimizers_share_state(const char *one, const char *other); // by their kinds' names
 // Appends every key of another meaning with its settings: "train.steps from 20 to 40, schedule.value from
 // 1e-3 to 1e-4".
 void job_changes(const struct job *before, const struct job *now, struct buf *text);

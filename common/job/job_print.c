@@ -146,6 +146,24 @@ void job_changes(const struct job *before, const struct job *now, struct buf *te
     each_difference(before, now, add_change, text);
 }
 
+static bool is_same_text(const char *a, const char *b)
+{
+    return a == b || (a && b && strcmp(a, b) == 0);
+}
+
+bool job_names_other_data(const struct job *before, const struct job *now)
+{
+    const struct job_data_files *a = &before->data.train, *b = &now->data.train;
+    return !is_same_text(a->images, b->images) || !is_same_text(a->labels, b->labels) ||
+           !is_same_text(a->tokens, b->tokens);
+}
+
+bool job_optimizers_share_state(const char *one, const char *other)
+{
+    return strcmp(one, other) == 0 ||
+           (strncmp(one, "adam", 4) == 0 && strncmp(other, "adam", 4) == 0);
+}
+
 void job_hash(const struct job *job, char hex[65])
 {
     struct arena a = {0};

@@ -96,12 +96,14 @@ const char *job_optimizer_name(int kind)
 
 static const struct schema_row optimizer_rows[] = {
     {.path = "optimizer.kind",
-     .continues = CONTINUE_REFUSED,
+     .continues = CONTINUE_CHANGES,
      .type = SCHEMA_ENUM,
      .offset = OPT(kind),
      .def = "adamw",
      .names = optimizer_kinds,
-     .doc = "the update rule, by optax's formulas"},
+     .doc =
+         "the update rule, by optax's formulas; a training that continues with another begins with "
+         "state of zeros, but adam and adamw have the same"},
     {.path = "optimizer.betas",
      .continues = CONTINUE_CHANGES,
      .type = SCHEMA_PAIR,

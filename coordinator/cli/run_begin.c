@@ -278,25 +278,33 @@ static int open_record(struct run *r)
     return !rc && moved ? take_move(r, from) : rc;
 }
 
-// A job that continues does so with the data that it was trained with, wherever that lies now. What
-// cannot be looked at here the ranks will.
+// A job that continues does so with the data that it was trained with, wherever that lies now, or with
+// other data that the job file names otherwise. What cannot be looked at here the ranks will.
 static int compare_data(const struct run *r)
 {
     struct err e = {0}, ignored = {0};
     struct dataset set;
-    struct data_identity data, had;
-    int64_t step;
-    if (!left_data(&r->record, &had, &step) ||
+    struct data_identity data;
+    struct left_data had;
+    if (!left_data(&r->record, &r->job, &had) ||
         job_set_open(&r->job, NULL, &r->job.data.train, &set, &ignored))
         return CLIENT_OK;
     int rc = dataset_identify(&set, &data, &e);
     dataset_close(&set);
-    return rc || data_identity_check(&had, step, &data, &e)
-               ? run_report_failure(r, &e,
-                                    "put the data back, or start over with --new (the old state is "
-                                    "kept aside)",
-                                    CLIENT_USAGE)
-               : CLIENT_OK;
+    if (!rc)
+        rc = data_identity_check(&had.data, had.step, &data, &e);
+    if (rc == ERR_INVALID && had.named_otherwise) {
+        plain_error(
+            "data.train names other data than that of step %lld: its samples are drawn from "
+            "the first one on",
+            (long long)had.step);
+        return CLIENT_OK;
+    }
+    return rc ? run_report_failure(r, &e,
+                                   "put the data back, name other data by another path, or start "
+                                   "over with --new (the old state is kept aside)",
+                                   CLIENT_USAGE)
+              : CLIENT_OK;
 }
 
 int run_begin(struct run *r)

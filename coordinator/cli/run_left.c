@@ -50,7 +50,17 @@ int left_step(const struct record *r, int64_t known, int64_t *step, struct err *
     return rc == ERR_NOTFOUND ? 0 : rc;
 }
 
-bool left_data(const struct record *r, struct data_identity *out, int64_t *step)
+// Whether the job that made the checkpoint named its data otherwise.
+static bool names_other_data(const struct manifest *m, const struct job *now, struct arena *a)
+{
+    struct job before;
+    struct job_errors errs = {0};
+    return !job_parse(a, &weft_schema, NULL, NULL, m->resolved, strlen(m->resolved), NULL, 0,
+                      &before, &errs) &&
+           job_names_other_data(&before, now);
+}
+
+bool left_data(const struct record *r, const struct job *now, struct left_data *out)
 {
     struct store s = {.fd = -1};
     struct arena a = {0};
@@ -61,8 +71,9 @@ bool left_data(const struct record *r, struct data_identity *out, int64_t *step)
                  !store_scan(&s, &a, &all, &n, NULL) && n &&
                  !load_open(&l, &s, all->epoch, all->step, NULL);
     if (known) {
-        *out = l.manifest.data;
-        *step = l.manifest.step;
+        out->data = l.manifest.data;
+        out->step = l.manifest.step;
+        out->named_otherwise = names_other_data(&l.manifest, now, &a);
     }
     load_close(&l);
     store_close(&s);

@@ -11,8 +11,13 @@ bool left_job(const struct record *r, const char *base_dir, struct arena *a, str
 // The step of the newest whole checkpoint, or `known`, as the coordinator says, where the folder
 // cannot be looked at. −1: there is none. An error says why none of them can be used.
 int left_step(const struct record *r, int64_t known, int64_t *step, struct err *e);
-// The data that the newest checkpoint was trained with, and its step. False: there is none.
-bool left_data(const struct record *r, struct data_identity *out, int64_t *step);
+struct left_data {
+    struct data_identity data; // that the newest checkpoint was trained with
+    int64_t step;              // its step
+    bool named_otherwise;      // by its job, than by `now`
+};
+// False: there is no checkpoint.
+bool left_data(const struct record *r, const struct job *now, struct left_data *out);
 // Refuses where no checkpoint of this step is left.
 int left_find_step(const struct record *r, int64_t step, struct err *e);
 // Refuses where the checkpoint of the finished job's last step is gone or damaged. *step: of the

@@ -6,6 +6,7 @@ import pathlib
 import signal
 import subprocess
 
+import numpy
 import pytest
 import runs
 import test_own_model
@@ -104,6 +105,53 @@ def test_ranks_of_one_attempt_must_see_the_same_data(place, toy):
     assert end.code and "the plan or the data of rank 0 differs from that of rank 1" in end.out + end.err, end
 
 
+def test_other_data_continues_where_it_is_named_otherwise_and_is_recorded(place, corpus):
+    run = begin(place, tokens_job("tokens"))
+    (place / "more").write_bytes(numpy.frombuffer(corpus.read_bytes(), "<u2")[::-1].tobytes())
+    end = carry_on(run, tokens_job("more", train={"steps": 20}))
+    assert end.code == 0 and "data.train.tokens from tokens to more" in end.err, end
+    assert "data.train names other data than that of step 10: its samples are drawn from the first one on" in end.err, end
+    newest = run.checkpoints()[-1]
+    assert newest.step == 20 and newest.manifest["samples"] == 40
+    assert "data.train.tokens from tokens to more" in newest.manifest["changes"][0]["what"]
+    said = runs.weft("why", "--coordinator", str(place / ".weft" / "test"), "test").out
+    assert "from step 10 on samples are of other data: they are drawn from the first one on" in said, said
+    # from then on that is its data: what was named before is other data again, and the same name is not
+    end = carry_on(run, tokens_job("more", train={"steps": 30}))
+    assert end.code == 0 and run.checkpoints()[-1].manifest["samples"] == 80, end
+    (place / "more").write_bytes(corpus.read_bytes())
+    end = carry_on(run, tokens_job("more", train={"steps": 40}))
+    assert end.code == 2 and "name other data by another path" in end.err, end
+
+
+LLAMA = {"program": "llama", "layers": 2, "embed": 16, "heads": 2, "kv_heads": 1, "head_dim": 8, "mlp": 32, "tied": 0,
+         "seq": 8, "vocab": 256, "theta": 10000.0, "stretch": 1.0}  # fmt: skip
+CONTEXT = {
+    "longer": {"seq": 16},
+    "longer with another base": {"seq": 16, "theta": 500000.0},
+    "stretched": {"seq": 32, "stretch": 4.0, "length": 8},
+}
+
+
+@pytest.mark.parametrize("change", CONTEXT.values(), ids=CONTEXT)
+def test_a_training_continues_with_a_longer_context(place, corpus, change):
+    """Rotary positions are no parameters. Samples of another length are others, so they are drawn from the first one on."""
+    run = begin(place, tokens_job("tokens", model=LLAMA))
+    before = run.checkpoints()[-1].numbers()
+    end = carry_on(run, tokens_job("tokens", model={**LLAMA, **change}, train={"steps": 12}))
+    assert end.code == 0 and all(f"model.{key} from" in end.err for key in change), end
+    newest = run.checkpoints()[-1]
+    assert newest.step == 12 and newest.manifest["samples"] == 8 and newest.numbers().keys() == before.keys()
+
+
+def test_learned_positions_do_not_become_longer(place, corpus):
+    run = begin(place, tokens_job("tokens"))
+    job = tokens_job("tokens", train={"steps": 12})
+    job["model"]["seq"] = 16
+    end = carry_on(run, job)
+    assert end.code == 2 and "differs in model.seq" in end.err, end
+
+
 # ---- settings ------------------------------------------------------------------------------------
 
 BASE = {"train__steps": 20, "optimizer": {"kind": "adamw"}, "checkpoint__every": 10}
@@ -129,6 +177,28 @@ def test_what_leaves_the_parameters_alone_may_change_and_is_recorded(place, toy,
     hand.finish()
     straight = runs.train(place, runs.job(toy, 1, **{**BASE, "train__steps": 30}), "straight")
     assert run.final() == hand.final() != straight.final()
+
+
+def test_another_optimiser_begins_with_state_of_its_own(place, toy):
+    run = begin(place, runs.job(toy, 1, train__steps=20))
+    before = run.checkpoints()[-1].numbers()
+    adam = {"optimizer": {"kind": "adamw", "weight_decay": 0.0}, "schedule": {"kind": "constant", "value": 1e-3}}
+    end = carry_on(run, runs.job(toy, 1, train__steps=21, **adam))
+    assert end.code == 0 and "optimizer.kind from momentum to adamw" in end.err, end
+    said = runs.weft("why", "--coordinator", str(place / ".weft" / "test"), "test").out
+    assert "the state of momentum is left behind at step 20: that of adamw begins at zero" in said, said
+    newest = run.checkpoints()[-1]
+    assert newest.manifest["optimizer"] == "adamw" and newest.manifest["updates"] == 1
+    now = newest.numbers()
+    assert not any(name.startswith("momentum/") for name in now)
+    # Adam's first update, whatever the gradient: one learning rate where it is not tiny. Uncorrected, as at step 21, it would be more.
+    for name, value in before.items():
+        if not name.startswith("momentum/"):
+            moved = abs(now[name] - value)
+            assert moved.max() <= 1.01e-3, (name, moved.max())
+    assert max(abs(now[k] - before[k]).max() for k in before if not k.startswith("momentum/")) > 0.99e-3
+    end = carry_on(run, runs.job(toy, 1, train__steps=30, **{**adam, "optimizer": {"kind": "adam"}}))
+    assert end.code == 0 and run.checkpoints()[-1].manifest["updates"] == 10, end
 
 
 def test_another_batch_continues_behind_the_sample_that_was_drawn_last(place, toy):

@@ -2,6 +2,7 @@
 """A training begins with parameters of another's checkpoint (checkpoint.from): on any mesh, with a new head, a longer
 vocabulary, other names; and begins with the same ones however often it is killed before its first save."""
 import hashlib
+import json
 import shutil
 import signal
 
@@ -227,3 +228,39 @@ def test_after_its_own_first_checkpoint_the_other_is_not_read(place, base):
     r.carry_on_as(job("tuned", {"dp": 2}, checkpoint={"from": "base@6"}, train={"steps": 9, "seed": 9}))
     end = runs.weft("run", str(r.file))
     assert end.code == 2 and "differs in checkpoint.from" in end.err, end
+
+
+# ---- served jobs ---------------------------------------------------------------------------------
+
+
+def submitted(one, place, name, frm=None, **changes):
+    shutil.copy(place / "tokens", one.data / "tokens")
+    return one.submit(job(name, {"dp": 1}, checkpoint={"first": True, "keep": 9, **({"from": frm} if frm else {})}, **changes))
+
+
+def test_a_served_job_begins_with_a_jobs_checkpoint_or_one_beneath_the_root(one, place, corpus):
+    base = submitted(one, place, "base")
+    assert one.succeed(base)["step"] == 6
+    folder = one.store(base)
+    want = runs.checkpoints_of(folder)[-1]
+    for frm in ["base", f"{base}@6", f"./{folder.name}", f"./{folder.name}/{want.path.name}"]:
+        tuned = submitted(one, place, "tuned", frm, train={"steps": 2, "seed": 9})
+        assert one.succeed(tuned)["step"] == 2
+        c = runs.checkpoints_of(one.store(tuned))[0]
+        assert c.step == 0 and all(numpy.array_equal(v, c.numbers()[k]) for k, v in params_of(want.numbers()).items())
+        texts = [e["text"] for e in one.events(tuned)]
+        assert any("at step 0, with parameters of " in t and t.endswith(want.path.name) for t in texts), texts
+        assert any("28 of 28 parameters are taken" in t for t in texts), texts
+
+
+def test_a_served_job_may_not_begin_outside_of_the_root(one, place, corpus):
+    shutil.copy(place / "tokens", one.data / "tokens")
+    (place / "away.yaml").write_text(json.dumps(job("away", {"dp": 1}, checkpoint={"from": "./../away"})))
+    end = one.weft("submit", str(place / "away.yaml"))
+    assert end.code == 2 and "checkpoint.from: ./../away leaves the --checkpoint-root" in end.err, end
+    (place / "away.yaml").write_text(json.dumps(job("away", {"dp": 1}, checkpoint={"from": "nobody"})))
+    end = one.weft("submit", str(place / "away.yaml"))
+    assert end.code == 2 and "checkpoint.from: there is no job 'nobody'" in end.err, end
+    gone = submitted(one, place, "gone", "./gone")
+    status = one.wait(gone)
+    assert status["state"] in ("FAILED", "HELD") and "checkpoint.from" in status["text"], status

@@ -210,7 +210,6 @@ static void test_another_training_is_named_by_its_keys_alone(void **state)
     (void)state;
     expect_another_training(NAME_LINE MODEL_LINE DATA_LINE "train: {steps: 20, seed: 2}\n",
                             "train.seed");
-    expect_another_training(VALID "optimizer: {kind: sgd}\nmesh: {dp: 2}\n", "optimizer.kind");
     expect_another_training(VALID "optimizer: {groups: [{match: 'layers/0/*', freeze: true}]}\n",
                             "optimizer.groups");
     expect_another_training(NAME_LINE DATA_LINE TRAIN_LINE

@@ -212,12 +212,12 @@ int state_take(struct state *s, const struct state_source *source, uint64_t seed
     return rc ? rc : exec_copies(s->exec, e);
 }
 
-int state_restore(struct state *s, struct load *from, struct err *e)
+int state_restore(struct state *s, struct load *from, bool optimizer, struct err *e)
 {
     int rc = 0;
     for (int i = 0; i < s->nparts && !rc; i++) {
         const struct deal_part *p = &s->parts[i];
-        if (!s->local[i])
+        if (!s->local[i] || (s->values[i]->kind == VALUE_STATE && !optimizer))
             continue;
         uint64_t bytes = box_bytes(&p->box, p->dtype);
         void *host = malloc(bytes);

@@ -36,7 +36,7 @@ struct state_source {
 // Rows that the checkpoint lacks stay as they were drawn, of the optimiser's state zero.
 int state_take(struct state *s, const struct state_source *source, uint64_t seed, int threads,
                struct err *e);
-// Reads the state from a checkpoint.
-int state_restore(struct state *s, struct load *from, struct err *e);
+// Reads the state from a checkpoint; without `optimizer` the optimiser's stays zero.
+int state_restore(struct state *s, struct load *from, bool optimizer, struct err *e);
 // Copies bytes of a part that this rank holds from device to host: snapshot_ops.copy.
 int state_copy(void *state, int part, uint64_t at, void *to, uint64_t bytes, struct err *e);

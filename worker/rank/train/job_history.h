@@ -10,6 +10,8 @@
 struct job_history {
     struct manifest_change *changes; // oldest first; the arena's
     int n;
+    bool names_other_data; // than the job that made the checkpoint
+    bool other_length;     // of samples
 };
 
 // Reads the history of the restored checkpoint, and adds a change if this job (its hash is `hash`) is

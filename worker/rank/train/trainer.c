@@ -3,6 +3,7 @@
 #include "worker/rank/train/trainer.h"
 
 #include <pthread.h>
+#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -317,11 +318,50 @@ static void warn_of_determinism(const struct trainer *t, const struct manifest_n
                  now ? "not " : "", now ? "" : " not");
 }
 
+// For the job's history; rank 0 logs it too.
+__attribute__((format(printf, 2, 3))) static void add_note(struct trainer *t, const char *fmt, ...)
+{
+    char text[300];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    buf_printf(&t->note, "%s%s", t->note.len ? "; " : "", text);
+    if (t->assignment->rank == 0)
+        log_info("train", "%s", text);
+}
+
 static void keep_source(struct trainer *t, const struct manifest_source *s)
 {
     if (s->folder)
         t->source = (struct manifest_source){arena_strdup(&t->arena, s->folder), s->epoch, s->step,
                                              arena_strdup(&t->arena, s->digest)};
+}
+
+// Samples are drawn on where the checkpoint's training left off. Where the job file names other data,
+// or samples have another length, they are others: they are drawn from the first one on.
+static int continue_data(struct trainer *t, const struct manifest *m, struct err *e)
+{
+    struct err why = {0};
+    bool other = data_identity_check(&m->data, m->step, &t->data, &why) != 0;
+    bool others = other || t->history.other_length;
+    if (other && !t->history.names_other_data) {
+        *e = why;
+        return err_wrap(e, "data.train names the same files as before");
+    }
+    t->sampler.from = (uint64_t)m->step;
+    t->sampler.drawn = others ? 0 : (uint64_t)m->samples;
+    if (others)
+        add_note(t, "from step %lld on samples are %s: they are drawn from the first one on",
+                 (long long)m->step, other ? "of other data" : "of another length");
+    return 0;
+}
+
+static void note_new_state(struct trainer *t, const struct manifest *m, bool shares)
+{
+    if (!shares)
+        add_note(t, "the state of %s is left behind at step %lld: that of %s begins at zero",
+                 m->optimizer, (long long)m->step, job_optimizer_name(t->job->optimizer.kind));
 }
 
 static int restore_state(struct trainer *t, struct err *e)
@@ -331,16 +371,17 @@ static int restore_state(struct trainer *t, struct err *e)
     bool trains = !t->assignment->only; // else parameters are all that it wants
     int rc = open_checkpoint(t, &store, &load, e);
     if (!rc && trains)
-        rc = data_identity_check(&load.manifest.data, load.manifest.step, &t->data, e);
-    if (!rc && trains)
         rc = job_history_read(&t->history, &t->arena, &load.manifest, t->job,
                               t->assignment->job_hash, e);
+    if (!rc && trains)
+        rc = continue_data(t, &load.manifest, e);
+    bool shares = job_optimizers_share_state(load.manifest.optimizer,
+                                             job_optimizer_name(t->job->optimizer.kind));
     if (!rc)
-        rc = state_restore(&t->state, &load, e);
+        rc = state_restore(&t->state, &load, shares, e);
     if (!rc && trains) {
-        t->sampler.from = (uint64_t)load.manifest.step;
-        t->sampler.drawn = (uint64_t)load.manifest.samples;
-        t->updates = load.manifest.updates;
+        t->updates = shares ? load.manifest.updates : 0;
+        note_new_state(t, &load.manifest, shares);
         keep_source(t, &load.manifest.source);
         warn_of_determinism(t, &load.manifest.numerics);
     }
