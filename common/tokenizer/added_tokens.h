@@ -10,10 +10,13 @@ struct added_token {
     const char *content; // borrowed
     size_t bytes;
     int32_t id;
-    bool single_word;    // counts only where no word goes on before or behind it
+    bool single_word;    // counts only where no word stands right before or behind it
     bool lstrip, rstrip; // takes the spaces before it, behind it
     bool normalized;     // is looked for in the normalized text
     bool special;
+    const char *shown; // what it decodes to: its content, of a normalized one in normal form
+    size_t shown_bytes;
+    bool hidden; // what is shown is a special token's content: left out without special tokens
 };
 
 // Contents as a tree of bytes. A zeroed one is empty and safe to clear.

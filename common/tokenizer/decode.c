@@ -153,8 +153,8 @@ void decode_put(const struct pipeline *p, struct decode_state *s, int32_t id, bo
     if (id < 0 || (size_t)id >= p->nids)
         return;
     int32_t added = p->added_by_id[id];
-    if (added >= 0 && !(skip_special && p->added[added].special))
-        put_part(&d, 0, p->added[added].content, p->added[added].bytes, true);
+    if (added >= 0 && !(skip_special && p->added[added].hidden))
+        put_part(&d, 0, p->added[added].shown, p->added[added].shown_bytes, true);
     else if (added < 0 && (size_t)id < v->n && v->tokens[id].content)
         put_part(&d, 0, v->tokens[id].content, v->tokens[id].bytes, true);
 }

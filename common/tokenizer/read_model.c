@@ -236,39 +236,52 @@ static int compare_contents(const void *a, const void *b)
                   (*(const struct added_token *const *)b)->content);
 }
 
-static int refuse_same_contents(const struct pipeline *p, struct err *e)
+static int sort_contents(const struct pipeline *p, const struct added_token **sorted, struct err *e)
 {
-    const struct added_token **sorted = heap_alloc((p->nadded + 1) * sizeof *sorted);
-    int rc = 0;
     for (size_t i = 0; i < p->nadded; i++)
         sorted[i] = &p->added[i];
     qsort(sorted, p->nadded, sizeof *sorted, compare_contents);
-    for (size_t i = 1; i < p->nadded && !rc; i++)
+    for (size_t i = 1; i < p->nadded; i++)
         if (strcmp(sorted[i - 1]->content, sorted[i]->content) == 0)
-            rc = err_set(e, ERR_UNSUPPORTED, "'%.100s' is there twice", sorted[i]->content);
-    free(sorted);
-    return rc;
+            return err_set(e, ERR_UNSUPPORTED, "'%.100s' is there twice", sorted[i]->content);
+    return 0;
+}
+
+// Works out what a token is looked for by and shown as, which is one thing.
+static int normalize_added(struct pipeline *p, struct added_token *t,
+                           const struct added_token *const *sorted, struct buf turns[2],
+                           struct err *e)
+{
+    struct literal shown = {t->content, t->bytes};
+    if (t->normalized)
+        shown = normalize(p, t->content, t->bytes, turns);
+    if (!shown.n)
+        return err_set(e, ERR_UNSUPPORTED, "'%.100s' has no normal form", t->content);
+    t->shown = arena_dup(&p->arena, shown.s, shown.n + 1);
+    t->shown_bytes = shown.n;
+    const struct added_token like = {.content = t->shown}, *key = &like;
+    const struct added_token *const *found =
+        bsearch(&key, sorted, p->nadded, sizeof *sorted, compare_contents);
+    t->hidden = found && (*found)->special;
+    return 0;
 }
 
 // Special tokens come first: of two with one normal form the special one is found.
 static int plant_trees(struct pipeline *p, struct err *e)
 {
+    const struct added_token **sorted = heap_alloc((p->nadded + 1) * sizeof *sorted);
     struct buf turns[2] = {{0}, {0}};
-    int rc = 0;
-    for (int special = 1; special >= 0; special--)
-        for (size_t i = 0; i < p->nadded && !rc; i++) {
+    int rc = sort_contents(p, sorted, e);
+    for (size_t i = 0; i < p->nadded && !rc; i++)
+        rc = normalize_added(p, &p->added[i], sorted, turns, e);
+    for (int special = 1; special >= 0 && !rc; special--)
+        for (size_t i = 0; i < p->nadded; i++) {
             const struct added_token *t = &p->added[i];
-            if (t->special != (special == 1))
-                continue;
-            struct literal content = {t->content, t->bytes};
-            if (t->normalized)
-                content = normalize(p, t->content, t->bytes, turns);
-            if (content.n)
-                added_tree_put(t->normalized ? &p->normal : &p->raw, content.s, content.n,
+            if (t->special == (special == 1))
+                added_tree_put(t->normalized ? &p->normal : &p->raw, t->shown, t->shown_bytes,
                                (int32_t)i);
-            else
-                rc = err_set(e, ERR_UNSUPPORTED, "'%.100s' has no normal form", t->content);
         }
+    free(sorted);
     buf_clear(&turns[0]);
     buf_clear(&turns[1]);
     return rc;
@@ -304,9 +317,7 @@ int read_added_tokens(struct pipeline *p, const struct json *list, struct err *e
     index_added(p, last);
     if (rc)
         return rc;
-    rc = refuse_same_contents(p, e);
-    if (!rc)
-        rc = plant_trees(p, e);
+    rc = plant_trees(p, e);
     if (rc)
         err_wrap(e, "added_tokens");
     return rc;
@@ -341,11 +352,10 @@ static void add_end_of_text(struct pipeline *p)
     struct added_token end = {.content = content, .bytes = sizeof content - 1, .special = true};
     int32_t last = -1;
     p->added = arena_array(&p->arena, struct added_token, 1);
-    if (vocabulary_find(&p->bpe.vocabulary, content, sizeof content - 1) >= 0) {
+    if (vocabulary_find(&p->bpe.vocabulary, content, sizeof content - 1) >= 0)
         put_added(p, end, &last);
-        added_tree_put(&p->raw, content, sizeof content - 1, 0);
-    }
     index_added(p, last);
+    plant_trees(p, NULL); // of one token nothing can be wrong
 }
 
 int pipeline_read_pair(struct pipeline *p, const char *vocab, size_t vocab_bytes,
