@@ -29,7 +29,7 @@ static uint32_t find_child(const struct added_tree *t, uint32_t node, unsigned c
     return at;
 }
 
-void added_tree_put(struct added_tree *t, const char *content, size_t bytes, int32_t token)
+bool added_tree_put(struct added_tree *t, const char *content, size_t bytes, int32_t token)
 {
     while (t->n < FIRST_BYTES)
         put_node(t, (unsigned char)t->n);
@@ -43,8 +43,10 @@ void added_tree_put(struct added_tree *t, const char *content, size_t bytes, int
         }
         node = child;
     }
-    if (t->nodes[node].token < 0)
-        t->nodes[node].token = token;
+    if (t->nodes[node].token >= 0)
+        return false;
+    t->nodes[node].token = token;
+    return true;
 }
 
 void added_tree_clear(struct added_tree *t)

@@ -29,8 +29,8 @@ struct added_tree {
     size_t n, room;
 };
 
-// Of two equal contents the first one counts.
-void added_tree_put(struct added_tree *t, const char *content, size_t bytes, int32_t token);
+// False: a token of this content is there.
+bool added_tree_put(struct added_tree *t, const char *content, size_t bytes, int32_t token);
 void added_tree_clear(struct added_tree *t);
 
 // A text cut at the tokens that stand in it. _next gives tokens and what stands between them, in order,

@@ -266,21 +266,20 @@ static int normalize_added(struct pipeline *p, struct added_token *t,
     return 0;
 }
 
-// Special tokens come first: of two with one normal form the special one is found.
 static int plant_trees(struct pipeline *p, struct err *e)
 {
     const struct added_token **sorted = heap_alloc((p->nadded + 1) * sizeof *sorted);
     struct buf turns[2] = {{0}, {0}};
     int rc = sort_contents(p, sorted, e);
-    for (size_t i = 0; i < p->nadded && !rc; i++)
-        rc = normalize_added(p, &p->added[i], sorted, turns, e);
-    for (int special = 1; special >= 0 && !rc; special--)
-        for (size_t i = 0; i < p->nadded; i++) {
-            const struct added_token *t = &p->added[i];
-            if (t->special == (special == 1))
-                added_tree_put(t->normalized ? &p->normal : &p->raw, t->shown, t->shown_bytes,
-                               (int32_t)i);
-        }
+    for (size_t i = 0; i < p->nadded && !rc; i++) {
+        struct added_token *t = &p->added[i];
+        rc = normalize_added(p, t, sorted, turns, e);
+        if (!rc && !added_tree_put(t->normalized ? &p->normal : &p->raw, t->shown, t->shown_bytes,
+                                   (int32_t)i))
+            rc = err_set(e, ERR_UNSUPPORTED,
+                         "'%.100s' has the normal form of another, and either could be meant",
+                         t->content);
+    }
     free(sorted);
     buf_clear(&turns[0]);
     buf_clear(&turns[1]);

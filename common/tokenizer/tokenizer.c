@@ -7,10 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "common/base/folder.h"
 #include "common/base/hash.h"
 #include "common/base/heap.h"
+#include "common/base/root.h"
 #include "common/base/utf8.h"
 #include "common/tokenizer/pipeline.h"
 #include "common/tokenizer/plain_kinds.h"
@@ -19,12 +21,15 @@
 #define VOCAB_NAME  "vocab.json"
 #define MERGES_NAME "merges.txt"
 
+struct files { // no merges: one file
+    struct buf json, merges;
+};
 enum kind { KIND_BYTES, KIND_IDS, KIND_FILE };
 struct tokenizer {
     enum kind kind;
     char identity[TOKENIZER_IDENTITY_LEN];
     struct pipeline *pipeline; // of a file
-    struct buf json, merges;   // the bytes that it was read from; no merges: one file
+    struct files files;        // that it was read from
 };
 struct tokenizer_work {
     const struct tokenizer *tokenizer; // borrowed
@@ -38,40 +43,46 @@ struct tokenizer_stream {
 };
 
 // ---- opening -----------------------------------------------------------------------------------
-static void set_identity(struct tokenizer *t)
+static void clear_files(struct files *f)
+{
+    buf_clear(&f->json);
+    buf_clear(&f->merges);
+}
+
+static void identify_files(const struct files *f, char identity[TOKENIZER_IDENTITY_LEN])
 {
     struct sha256 s;
     unsigned char digest[32];
     char hex[2 * sizeof digest + 1], sizes[64];
     sha256_init(&s);
-    if (t->merges.data) {
-        snprintf(sizes, sizeof sizes, "%zu %zu\n", t->json.len, t->merges.len);
+    if (f->merges.data) {
+        snprintf(sizes, sizeof sizes, "%zu %zu\n", f->json.len, f->merges.len);
         sha256_update(&s, sizes, strlen(sizes));
     }
-    sha256_update(&s, t->json.data, t->json.len);
-    sha256_update(&s, buf_str(&t->merges), t->merges.len);
+    sha256_update(&s, buf_str(&f->json), f->json.len);
+    sha256_update(&s, buf_str(&f->merges), f->merges.len);
     sha256_final(&s, digest);
     hex_print(digest, sizeof digest, hex);
-    snprintf(t->identity, sizeof t->identity, "sha256:%s", hex);
+    snprintf(identity, TOKENIZER_IDENTITY_LEN, "sha256:%s", hex);
 }
 
-// Takes both buffers; `merges` is empty where there is one file.
-static int parse_files(struct tokenizer **out, struct buf *json, struct buf *merges, struct err *e)
+// Takes the files.
+static int parse_files(struct tokenizer **out, struct files *f, struct err *e)
 {
     struct tokenizer *t = heap_alloc(sizeof *t);
     t->kind = KIND_FILE;
-    t->json = *json;
-    t->merges = *merges;
-    *json = *merges = (struct buf){0};
+    t->files = *f;
+    *f = (struct files){0};
     t->pipeline = heap_alloc(sizeof *t->pipeline);
-    int rc = t->merges.data ? pipeline_read_pair(t->pipeline, t->json.data, t->json.len,
-                                                 t->merges.data, t->merges.len, e)
-                            : pipeline_read(t->pipeline, buf_str(&t->json), t->json.len, e);
+    const struct buf *json = &t->files.json, *merges = &t->files.merges;
+    int rc = merges->data ? pipeline_read_pair(t->pipeline, buf_str(json), json->len, merges->data,
+                                               merges->len, e)
+                          : pipeline_read(t->pipeline, buf_str(json), json->len, e);
     if (rc) {
         tokenizer_close(t);
         return rc;
     }
-    set_identity(t);
+    identify_files(&t->files, t->identity);
     *out = t;
     return 0;
 }
@@ -79,37 +90,71 @@ static int parse_files(struct tokenizer **out, struct buf *json, struct buf *mer
 int tokenizer_parse(struct tokenizer **t, const char *json, size_t bytes, const char *merges,
                     size_t merges_bytes, struct err *e)
 {
-    struct buf files[2] = {{0}, {0}};
+    struct files f = {0};
     *t = NULL;
-    buf_append(&files[0], json, bytes);
+    buf_append(&f.json, json, bytes);
     if (merges)
-        buf_append(&files[1], merges, merges_bytes);
-    return parse_files(t, &files[0], &files[1], e);
+        buf_append(&f.merges, merges, merges_bytes);
+    return parse_files(t, &f, e);
 }
 
-static int read_file(const char *path, struct buf *out, struct err *e)
+static int read_descriptor(int fd, const char *path, struct buf *out, struct err *e)
 {
-    buf_reserve(out, 0);
-    return folder_read_whole(AT_FDCWD, path, true, TOKENIZER_MAX_FILE, out, e);
+    struct stat st;
+    if (fstat(fd, &st))
+        return err_errno(e, ERR_IO, "cannot look at %s", path);
+    if (!S_ISREG(st.st_mode))
+        return err_set(e, ERR_DATA, "%s is no regular file", path);
+    if (st.st_size > TOKENIZER_MAX_FILE)
+        return err_set(e, ERR_LIMIT, "%s has more than %d MiB", path, TOKENIZER_MAX_FILE >> 20);
+    buf_reserve(out, (size_t)st.st_size);
+    while (out->len < (size_t)st.st_size) {
+        ssize_t n = read(fd, out->data + out->len, (size_t)st.st_size - out->len);
+        if (n < 0)
+            return err_errno(e, ERR_IO, "cannot read %s", path);
+        if (n == 0)
+            break;
+        out->len += (size_t)n;
+    }
+    out->data[out->len] = 0;
+    return 0;
+}
+
+static int read_file(const char *root, const char *path, struct buf *out, struct err *e)
+{
+    int fd, rc = root_open(root, path, O_RDONLY | O_NONBLOCK, 0, &fd, e);
+    if (rc)
+        return rc;
+    rc = read_descriptor(fd, path, out, e);
+    close(fd);
+    return rc;
+}
+
+static bool is_folder(const char *root, const char *name)
+{
+    int fd;
+    if (root_open(root, name, O_PATH | O_DIRECTORY, 0, &fd, NULL))
+        return false;
+    close(fd);
+    return true;
 }
 
 // The one file, or both of a folder that has no tokenizer.json.
-static int read_files(const char *name, struct buf *json, struct buf *merges, struct err *e)
+static int read_files(const char *root, const char *name, struct files *f, struct err *e)
 {
-    struct stat st;
     struct buf path = {0};
-    if (stat(name, &st) || !S_ISDIR(st.st_mode))
-        return read_file(name, json, e);
+    if (!is_folder(root, name))
+        return read_file(root, name, &f->json, e);
     buf_printf(&path, "%s/" JSON_NAME, name);
-    int rc = read_file(path.data, json, e);
+    int rc = read_file(root, path.data, &f->json, e);
     if (rc == ERR_NOTFOUND) {
         buf_reset(&path);
         buf_printf(&path, "%s/" VOCAB_NAME, name);
-        rc = read_file(path.data, json, e);
+        rc = read_file(root, path.data, &f->json, e);
         buf_reset(&path);
         buf_printf(&path, "%s/" MERGES_NAME, name);
         if (!rc)
-            rc = read_file(path.data, merges, e);
+            rc = read_file(root, path.data, &f->merges, e);
         if (rc == ERR_NOTFOUND)
             err_set(e, rc, "%s: holds neither " JSON_NAME " nor " VOCAB_NAME " with " MERGES_NAME,
                     name);
@@ -118,26 +163,57 @@ static int read_files(const char *name, struct buf *json, struct buf *merges, st
     return rc;
 }
 
-int tokenizer_open(struct tokenizer **t, const char *name, struct err *e)
+static const char *const kinds[] = {[KIND_BYTES] = "bytes", [KIND_IDS] = "ids"};
+
+static enum kind find_kind(const char *name)
 {
-    static const char *const kinds[] = {[KIND_BYTES] = "bytes", [KIND_IDS] = "ids"};
-    struct buf json = {0}, merges = {0};
+    size_t k = 0;
+    while (k < sizeof kinds / sizeof *kinds && strcmp(name, kinds[k]) != 0)
+        k++;
+    return (enum kind)k;
+}
+
+bool tokenizer_is_file(const char *name)
+{
+    return find_kind(name) == KIND_FILE;
+}
+
+int tokenizer_open_beneath(struct tokenizer **t, const char *root, const char *name, struct err *e)
+{
+    struct files f = {0};
+    enum kind kind = find_kind(name);
     *t = NULL;
-    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
-        if (strcmp(name, kinds[k]) == 0) {
-            *t = heap_alloc(sizeof **t);
-            (*t)->kind = (enum kind)k;
-            snprintf((*t)->identity, sizeof(*t)->identity, "%s", name);
-            return 0;
-        }
-    int rc = read_files(name, &json, &merges, e);
+    if (kind != KIND_FILE) {
+        *t = heap_alloc(sizeof **t);
+        (*t)->kind = kind;
+        snprintf((*t)->identity, sizeof(*t)->identity, "%s", name);
+        return 0;
+    }
+    int rc = read_files(root, name, &f, e);
     if (!rc) {
-        rc = parse_files(t, &json, &merges, e);
+        rc = parse_files(t, &f, e);
         if (rc)
             err_wrap(e, "%s", name);
     }
-    buf_clear(&json);
-    buf_clear(&merges);
+    clear_files(&f);
+    return rc;
+}
+
+int tokenizer_open(struct tokenizer **t, const char *name, struct err *e)
+{
+    return tokenizer_open_beneath(t, NULL, name, e);
+}
+
+int tokenizer_identify(const char *root, const char *name, char identity[TOKENIZER_IDENTITY_LEN],
+                       struct err *e)
+{
+    struct files f = {0};
+    int rc = 0;
+    if (find_kind(name) != KIND_FILE)
+        snprintf(identity, TOKENIZER_IDENTITY_LEN, "%s", name);
+    else if (!(rc = read_files(root, name, &f, e)))
+        identify_files(&f, identity);
+    clear_files(&f);
     return rc;
 }
 
@@ -148,19 +224,17 @@ void tokenizer_close(struct tokenizer *t)
     if (t->pipeline)
         pipeline_clear(t->pipeline);
     free(t->pipeline);
-    buf_clear(&t->json);
-    buf_clear(&t->merges);
+    clear_files(&t->files);
     free(t);
 }
 
 int tokenizer_save(const struct tokenizer *t, const char *dir, struct err *e)
 {
-    if (t->kind != KIND_FILE)
-        return 0;
-    int rc = t->merges.data ? folder_write(dir, MERGES_NAME, t->merges.data, FOLDER_DURABLE, e) : 0;
-    return rc ? rc
-              : folder_write(dir, t->merges.data ? VOCAB_NAME : JSON_NAME, t->json.data,
-                             FOLDER_DURABLE, e);
+    const char *json = buf_str(&t->files.json), *merges = t->files.merges.data;
+    int rc = merges ? folder_write(dir, MERGES_NAME, merges, FOLDER_DURABLE, e) : 0;
+    if (!rc && t->kind == KIND_FILE)
+        rc = folder_write(dir, merges ? VOCAB_NAME : JSON_NAME, json, FOLDER_DURABLE, e);
+    return rc;
 }
 
 // ---- what it is --------------------------------------------------------------------------------

@@ -42,7 +42,14 @@ struct tokenizer;
 // `name` is bytes, ids or a path ("./bytes" is a path). ERR_NOTFOUND, ERR_IO: the file cannot be read;
 // ERR_DATA, ERR_LIMIT, ERR_UNSUPPORTED: what is wrong in it, with its place.
 int tokenizer_open(struct tokenizer **t, const char *name, struct err *e);
-// The same from the bytes of a tokenizer.json, or of vocab.json and merges.txt (null: there is none).
+bool tokenizer_is_file(const char *name); // neither bytes nor ids
+// The same with its files beneath a root (base/root.h; null: there is none).
+int tokenizer_open_beneath(struct tokenizer **t, const char *root, const char *name, struct err *e);
+// Only its identity, from the bytes of its files, which may hold anything.
+int tokenizer_identify(const char *root, const char *name, char identity[TOKENIZER_IDENTITY_LEN],
+                       struct err *e);
+// The same tokenizer from the bytes of a tokenizer.json, or of vocab.json and merges.txt (null: there
+// is none).
 int tokenizer_parse(struct tokenizer **t, const char *json, size_t bytes, const char *merges,
                     size_t merges_bytes, struct err *e);
 void tokenizer_close(struct tokenizer *t); // null is fine
