@@ -10,8 +10,6 @@
 enum job_data_format { JOB_DATA_IDX, JOB_DATA_NPY, JOB_DATA_TOKENS };
 enum job_data_dtype { JOB_DATA_U8, JOB_DATA_F32 };
 enum job_data_ids { JOB_DATA_AUTO, JOB_DATA_U16, JOB_DATA_U32 };
-enum job_tokenizer { JOB_TOKENIZER_BYTES, JOB_TOKENIZER_IDS };
-extern const char *const job_tokenizer_names[]; // null-terminated
 
 struct job_data_files {          // paths as the job file gives them; job_path() resolves them
     const char *images, *labels; // both null: this set is not given
@@ -19,10 +17,10 @@ struct job_data_files {          // paths as the job file gives them; job_path()
 };
 
 struct job_data {
-    int format;    // enum job_data_format
-    int dtype;     // enum job_data_dtype: of the images, so that a plan opens no file
-    int ids;       // enum job_data_ids: of raw token files
-    int tokenizer; // enum job_tokenizer: how tokens are written as text
+    int format;            // enum job_data_format
+    int dtype;             // enum job_data_dtype: of the images, so that a plan opens no file
+    int ids;               // enum job_data_ids: of raw token files
+    const char *tokenizer; // bytes, ids, or a path as given; job_tokenizer() resolves it
     struct job_data_files train, eval;
     int64_t batch; // samples a step, over all ranks and microbatches; evaluation uses the same
     int64_t batch_per_device; // of a job file, which gives no batch; 0 once it is read

@@ -65,6 +65,7 @@ struct manifest {
     uint64_t seed;
     int64_t samples;           // drawn so far: the data cursor
     struct data_identity data; // that they were drawn from
+    const char *tokenizer;     // that made its tokens: bytes, ids, sha256:…; "": it has none
     const char *optimizer;     // its kind, "none" without one; its tensors are among the tensors
     int64_t updates;           // that the optimiser's state has had
     bool evaluated;            // after this step, with

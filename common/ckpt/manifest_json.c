@@ -125,6 +125,7 @@ static const struct field manifest_fields[] = {
     FIELD(SEED, manifest, "seed", seed),
     FIELD(NUMBER, manifest, "samples", samples),
     FIELD_OF(OBJECT, manifest, "data", data, data, data_fields, 0, NULL),
+    FIELD(TEXT, manifest, "tokenizer", tokenizer),
     FIELD(TEXT, manifest, "optimizer", optimizer),
     FIELD(NUMBER, manifest, "updates", updates),
     FIELD(LOSS, manifest, "eval_loss", eval_loss),

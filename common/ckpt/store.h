@@ -7,6 +7,7 @@
 //   .tmp-step-00000200.e3   a checkpoint being written
 //   step-00000200.e3        a committed one; never changes
 //   aside-step-00000300.e3  one that a person went back behind: nothing reads or removes it
+//   tokenizer               the files of the tokenizer that the model was trained with
 //   .dead-*  .trash-*       fenced, aborted or deleted; store_sweep removes them
 //
 // A fence of E makes epoch-E first and only then renames what older epochs have open. So a process
@@ -22,6 +23,8 @@
 // Epochs are 1 to EPOCH_MAX. A greater one was never given by weft, whoever names it: a file, a
 // frame or a row. The limit leaves room for an attempt a second for thirty years.
 enum { EPOCH_MAX = 1000000000 };
+// The folder in it with the files of the tokenizer that the model was trained with, if it has any.
+#define STORE_TOKENIZER "tokenizer"
 
 struct store {
     int fd; // the job's directory

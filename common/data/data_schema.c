@@ -9,7 +9,6 @@
 #define TOKENS    "data.format=tokens"
 static const char *const formats[] = {"idx", "npy", "tokens", NULL};
 static const char *const ids[] = {"auto", "u16", "u32", NULL};
-const char *const job_tokenizer_names[] = {"bytes", "ids", NULL};
 static const char *const dtypes[] = {"u8", "f32", NULL};
 
 const struct schema_row data_rows[DATA_ROWS] = {
@@ -41,14 +40,15 @@ const struct schema_row data_rows[DATA_ROWS] = {
             "is refused; llm.c's files say it themselves"},
     {.path = "data.tokenizer",
      .continues = CONTINUE_SAME,
-     .type = SCHEMA_ENUM,
+     .type = SCHEMA_STRING,
      .offset = AT(tokenizer),
+     .is_path = true,
      .derived = "bytes where model.vocab is at most 256, else ids",
-     .names = job_tokenizer_names,
      .when = TOKENS,
-     .doc =
-         "how prompts and samples are written: bytes (a token is a byte of text) or ids (numbers "
-         "with spaces between them)"},
+     .doc = "what made the tokens of text: bytes (a token is a byte), ids (nobody knows: prompts "
+            "and samples are numbers), or a tokenizer.json or a folder with one, relative to the "
+            "job file, for weft submit to the workers' --data-root; it is kept beside the "
+            "checkpoints"},
     {.path = "data.train.tokens",
      .continues = CONTINUE_SAME,
      .type = SCHEMA_STRING,

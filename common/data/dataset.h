@@ -12,6 +12,7 @@
 #pragma once
 #include "common/base/data_identity.h"
 #include "common/data/array.h"
+#include "common/tokenizer/tokenizer.h"
 
 struct token_file {
     struct array tokens;
@@ -29,6 +30,7 @@ struct dataset {
     enum dtype dtype;  // of the images: DT_U8 or DT_F32
     int64_t seq;       // of tokens, then classes is their vocabulary; 0: images and labels
     double text_bytes; // of text for each token, as the index beside them says; 0: not known
+    char tokenizer[TOKENIZER_IDENTITY_LEN]; // that made the tokens; empty: their files do not say
 };
 
 // ERR_DATA and ERR_UNSUPPORTED name file and byte offset, or both files and what disagrees.

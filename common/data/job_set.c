@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/data/sampler.h"
+#include "common/job/prompt.h"
 #include "common/language/model_facts.h"
 
 static int check_format(const struct array *a, int format, struct err *e)
@@ -37,6 +38,27 @@ static bool is_absent(int rc, const struct err *e)
     return rc == ERR_NOTFOUND || rc == ERR_INVALID || (rc == ERR_IO && e->forbidden);
 }
 
+// Whose tokenizer is known both ways must have one.
+static int check_tokenizer(const struct job *job, const char *root, const struct dataset *set,
+                           struct err *e)
+{
+    struct arena a = {0};
+    char identity[TOKENIZER_IDENTITY_LEN] = "";
+    int rc = tokenizer_identify(root, job_tokenizer(job, &a), identity, e);
+    arena_clear(&a);
+    if (rc) {
+        rc = e->code = is_absent(rc, e) ? ERR_ABSENT : rc;
+        err_wrap(e, "data.tokenizer");
+    } else if (*set->tokenizer && strcmp(identity, "ids") != 0 &&
+               strcmp(identity, set->tokenizer) != 0) {
+        rc = err_set(e, ERR_DATA,
+                     "%s: its tokens were made by tokenizer %s (index.json beside it), and "
+                     "data.tokenizer, %s, is %s",
+                     set->files[0].tokens.path, set->tokenizer, job->data.tokenizer, identity);
+    }
+    return rc;
+}
+
 static int open_tokens(const struct job *job, const char *root, const struct job_data_files *files,
                        struct dataset *set, struct err *e)
 {
@@ -50,6 +72,8 @@ static int open_tokens(const struct job *job, const char *root, const struct job
         rc = e->code = ERR_ABSENT;
     if (rc == ERR_UNSUPPORTED)
         rc = e->code = ERR_DATA; // a file that holds no tokens is bad data (exit 65)
+    if (!rc && (rc = check_tokenizer(job, root, set, e)))
+        dataset_close(set);
     arena_clear(&paths);
     return rc;
 }

@@ -3,6 +3,7 @@
 // larger than what a run ever sees.
 #include "common/data/tokens.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,6 +22,7 @@ static int read_index(struct dataset *ds, const char *root, const char *path, st
         return 0;
     if (rc)
         return err_set(e, rc, "%s", none.text);
+    snprintf(ds->tokenizer, sizeof ds->tokenizer, "%s", index->digest);
     if (index->vocab <= ds->classes)
         return 0;
     return err_set(e, ERR_DATA,

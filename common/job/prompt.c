@@ -1,10 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prompts. See prompt.h.
+// Tokenizers and prompts of jobs. See prompt.h.
 #include "common/job/prompt.h"
 
 #include <string.h>
 
 #include "common/base/hash.h"
+
+const char *job_tokenizer(const struct job *job, struct arena *a)
+{
+    const char *name = job->data.tokenizer;
+    return tokenizer_is_file(name) ? job_path(job, a, name) : name;
+}
 
 // The byte that an escape stands for, and its length behind the backslash; −1: it is none.
 static int decode_escape(const char *s, size_t *len)

@@ -13,9 +13,14 @@ static void check_prompt(struct reading *r)
     struct err e = {0};
     struct tokenizer *t = NULL;
     struct token_ids ids = {0};
-    int rc = tokenizer_open(&t, job_tokenizer_names[job->data.tokenizer], &e);
-    if (!rc)
-        rc = prompt_encode(job->eval.sample.prompt, t, job->model.facts->vocab, &ids, &e);
+    int rc = tokenizer_open(&t, job_tokenizer(job, r->arena), &e);
+    if (rc == ERR_NOTFOUND) // it may be there for the workers: who opens the data says so
+        return;
+    if (rc) {
+        reading_error(r, reading_row(r, "data.tokenizer"), "%s", e.text);
+        return;
+    }
+    rc = prompt_encode(job->eval.sample.prompt, t, job->model.facts->vocab, &ids, &e);
     if (rc)
         reading_error(r, row, "%s", e.text);
     else if ((int64_t)ids.n > job->model.facts->seq)
@@ -65,8 +70,7 @@ void check_sample(struct reading *r)
                     "eval.sample.temperature", "eval.sample.top_k", "eval.sample.seed"))
         return;
     if (job->data.format == JOB_DATA_TOKENS && !reading_given(r, "data.tokenizer"))
-        job->data.tokenizer =
-            job->model.facts->vocab <= 256 ? JOB_TOKENIZER_BYTES : JOB_TOKENIZER_IDS;
+        job->data.tokenizer = job->model.facts->vocab <= 256 ? "bytes" : "ids";
     if (!job->eval.sample.prompt)
         return;
     if (!job->model.facts->samples) {
@@ -75,6 +79,8 @@ void check_sample(struct reading *r)
                       job->model.program);
         return;
     }
-    check_prompt(r);
+    // A resolved job opens no file: the ranks, which have it, encode the prompt.
+    if (r->file || !tokenizer_is_file(job->data.tokenizer))
+        check_prompt(r);
     check_numbers(r);
 }

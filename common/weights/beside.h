@@ -4,9 +4,6 @@
 #include "common/base/arena.h"
 #include "common/base/err.h"
 
-// The folder of a tokenizer in a job's folder of checkpoints.
-#define BESIDE_TOKENIZER "tokenizer"
-
 enum { FRESH_SUFFIX = 11 }; // characters that its name has more
 
 // A new folder beside `path`, which it is to become. ERR_EXISTS: something is there that is not empty.

@@ -251,7 +251,7 @@ static int write_config(struct exporting *x, int dir, const char *tokenizer, str
 
 static int write_hf(struct exporting *x, int dir, struct err *e)
 {
-    const char *tokenizer = arena_printf(&x->a, "%s/" BESIDE_TOKENIZER, x->pin.folder);
+    const char *tokenizer = arena_printf(&x->a, "%s/" STORE_TOKENIZER, x->pin.folder);
     int files, rc = mapping_make(&x->map, &x->a, &x->model.sizes, &x->model.params, true, e);
     rc = rc ? rc : write_config(x, dir, tokenizer, e);
     rc = rc ? rc : beside_copy(tokenizer, x->tmp, &files, e);

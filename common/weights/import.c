@@ -13,6 +13,7 @@
 #include "common/ckpt/durable.h"
 #include "common/ckpt/store.h"
 #include "common/plan/schema_list.h"
+#include "common/tokenizer/tokenizer.h"
 #include "common/weights/beside.h"
 #include "common/weights/config.h"
 #include "common/weights/described.h"
@@ -36,6 +37,7 @@ struct importing {
     struct stream file;
     uint64_t done, all;
     struct import_result *result;
+    char identity[TOKENIZER_IDENTITY_LEN]; // of the tokenizer among the files; empty: none
 };
 
 // ---- the program ---------------------------------------------------------------------------------
@@ -301,6 +303,7 @@ static int write_checkpoint(struct importing *x, struct store *s, const struct s
                          .run = "import",
                          .epoch = 1,
                          .seed = (uint64_t)x->model.job.train.seed,
+                         .tokenizer = x->identity,
                          .optimizer = "none", // no state of one is in it
                          .parent_epoch = -1,
                          .parent_step = -1,
@@ -374,11 +377,13 @@ static int write_all(struct importing *x, struct err *e)
 {
     char id[65];
     struct store s = {0};
-    const char *tokenizer = arena_printf(x->a, "%s/" BESIDE_TOKENIZER, x->tmp);
+    const char *tokenizer = arena_printf(x->a, "%s/" STORE_TOKENIZER, x->tmp);
     sha256_hex(x->resolved, strlen(x->resolved), id);
     id[32] = 0;
     const struct store_owner owner = {
         .cluster = "import", .job = id, .name = x->model.job.name, .resolved = x->resolved};
+    if (tokenizer_identify(NULL, x->o->dir, x->identity, NULL))
+        x->identity[0] = 0; // there is none, or one that is only copied
     int files, rc = store_make_at(&s, x->tmp, &owner, e);
     rc = rc ? rc : write_checkpoint(x, &s, &owner, e);
     store_close(&s);

@@ -99,7 +99,7 @@ static double find_token_bytes(const struct eval *v)
 {
     if (v->set.text_bytes > 0)
         return v->set.text_bytes;
-    return v->set.seq && v->ranks.job.data.tokenizer == JOB_TOKENIZER_BYTES ? 1 : 0;
+    return v->set.seq && strcmp(v->ranks.job.data.tokenizer, "bytes") == 0 ? 1 : 0;
 }
 
 static void print_numbers(const struct eval *v)

@@ -11,6 +11,7 @@
 
 #include "common/base/folder.h"
 #include "common/base/plain.h"
+#include "common/job/prompt.h"
 #include "common/language/model_facts.h"
 #include "coordinator/cli/cli_print.h"
 #include "coordinator/cli/generation.h"
@@ -115,12 +116,13 @@ static int find_prompts(struct generate *v, struct err *e)
 static int open_tokenizer(struct generate *v, struct err *e)
 {
     const char *name = v->args->tokenizer;
-    const char *beside = arena_printf(&v->arena, "%s/tokenizer", v->ranks.store.path);
-    if (!name && !access(beside, F_OK))
-        name = beside;
-    if (!name)
-        name = job_tokenizer_names[v->ranks.job.data.tokenizer];
-    int rc = tokenizer_open(&v->tokenizer, name, e);
+    const char *beside = arena_printf(&v->arena, "%s/" STORE_TOKENIZER, v->ranks.store.path);
+    int rc = tokenizer_open(&v->tokenizer, name ? name : beside, e);
+    if (!name && rc == ERR_NOTFOUND) {
+        name = job_tokenizer(&v->ranks.job, &v->arena);
+        rc = tokenizer_open(&v->tokenizer, name, e);
+    }
+    name = name ? name : beside;
     if (rc)
         return err_wrap(e, "tokenizer %s", name);
     v->work = tokenizer_work_new(v->tokenizer);

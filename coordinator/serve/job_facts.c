@@ -27,14 +27,25 @@ static char *print_mesh(const struct job_mesh *m, struct arena *a)
     return keep_text(a, &text);
 }
 
+// Of a folder the ranks look for the one or two files in it.
+static bool names_json(const struct job_data *d)
+{
+    const char *suffix = d->tokenizer ? strrchr(d->tokenizer, '.') : NULL;
+    return suffix && strcmp(suffix, ".json") == 0;
+}
+
 static void list_data(const struct job_data *d, struct arena *a, Weft__Plan__JobFacts *f)
 {
     const struct {
         const char *key, *path;
     } all[JOB_DATA_PATHS] = {
-        {"data.train.images", d->train.images}, {"data.train.labels", d->train.labels},
-        {"data.train.tokens", d->train.tokens}, {"data.eval.images", d->eval.images},
-        {"data.eval.labels", d->eval.labels},   {"data.eval.tokens", d->eval.tokens},
+        {"data.train.images", d->train.images},
+        {"data.train.labels", d->train.labels},
+        {"data.train.tokens", d->train.tokens},
+        {"data.eval.images", d->eval.images},
+        {"data.eval.labels", d->eval.labels},
+        {"data.eval.tokens", d->eval.tokens},
+        {"data.tokenizer", names_json(d) ? d->tokenizer : NULL},
     };
     f->data = arena_array(a, Weft__Plan__DataPath *, JOB_DATA_PATHS);
     for (int i = 0; i < JOB_DATA_PATHS; i++) {

@@ -6,7 +6,7 @@
 #include "common/base/arena.h"
 #include "proto/planner.pb-c.h"
 
-enum { JOB_DATA_PATHS = 6 }; // at most
+enum { JOB_DATA_PATHS = 7 }; // at most
 // In the arena, all of it. If the text cannot be read, or is to be planned and would not run, only
 // `refused` is set.
 Weft__Plan__JobFacts *job_facts_read(const Weft__Plan__JobText *t, struct arena *a);

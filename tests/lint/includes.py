@@ -27,7 +27,7 @@ ARROWS = {
     "common/model": ["common/base", "common/op", "common/compile", "common/language"],
     "common/plan": ["common/base", "common/op", "common/language", "common/job", "common/compile", "common/explain",
                     "common/model", "common/data", "common/ckpt"],
-    "common/weights": ["common/base", "common/op", "common/language", "common/job", "common/compile", "common/model",
+    "common/weights": ["common/tokenizer", "common/base", "common/op", "common/language", "common/job", "common/compile", "common/model",
                        "common/plan", "common/ckpt"],
     "common/attempt": ["common/base", "common/ckpt", "proto"],
     "common/rpc": ["common/base", "proto"],

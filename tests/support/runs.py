@@ -476,6 +476,6 @@ def put_tokens(text, to):
     pathlib.Path(to).write_bytes(numpy.frombuffer(pathlib.Path(text).read_bytes(), "u1").astype("<u2").tobytes())
 
 
-def weft(*args):
-    p = subprocess.run([WEFT, *args], capture_output=True, text=True, timeout=WATCHDOG, check=False)
+def weft(*args, cwd=None):
+    p = subprocess.run([WEFT, *args], capture_output=True, text=True, timeout=WATCHDOG, check=False, cwd=cwd)
     return Ended(p.returncode, p.stdout, p.stderr)

@@ -115,6 +115,7 @@ static UNUSED struct manifest fx_manifest(struct fixture *f, int64_t epoch, int6
         .step = step,
         .seed = 18446744073709551615ull,
         .samples = step * 64,
+        .tokenizer = "bytes",
         .optimizer = "adamw",
         .resolved = "name: test\n",
         .parent_epoch = -1,

@@ -9,6 +9,7 @@
 #include "common/attempt/leader.h"
 #include "common/attempt/page.h"
 #include "common/base/clock.h"
+#include "common/base/folder.h"
 #include "common/base/heap.h"
 #include "common/base/log.h"
 #include "common/job/job.h"
@@ -96,6 +97,7 @@ static void fill_mesh(struct saver *s)
 static void fill_manifest(struct saver *s)
 {
     const struct assignment *a = s->o.assignment;
+    const char *tokenizer = s->o.tokenizer ? tokenizer_identity(s->o.tokenizer) : "";
     struct store_entry parent = {-1, -1};
     if (a->restore)
         store_entry_parse(a->restore, &parent);
@@ -111,6 +113,7 @@ static void fill_manifest(struct saver *s)
                                 .parent_step = parent.step,
                                 .resolved = a->job_text,
                                 .data = s->o.data,
+                                .tokenizer = tokenizer,
                                 .source = s->o.source,
                                 .nchanges = s->o.nchanges,
                                 .changes = s->o.changes,
@@ -173,6 +176,31 @@ static int open_snapshot(struct saver *s, struct err *e)
     return snapshot_new(&s->snapshot, &c, e);
 }
 
+// The tokenizer's files lie beside the checkpoints, written once: who generates or exports finds them
+// there. Another that is there already belongs to what was trained so far.
+static int keep_tokenizer(struct saver *s, struct err *e)
+{
+    const struct tokenizer *t = s->o.tokenizer;
+    const char *name = s->o.assignment->job->data.tokenizer;
+    char kept[TOKENIZER_IDENTITY_LEN];
+    struct buf path = {0};
+    if (strcmp(tokenizer_identity(t), "ids") == 0) // of a vocabulary that nobody named
+        return 0;
+    buf_printf(&path, "%s/" STORE_TOKENIZER, s->store.path);
+    int rc = tokenizer_identify(NULL, path.data, kept, e);
+    if (!rc && strcmp(kept, tokenizer_identity(t)) != 0)
+        rc = err_set(e, ERR_INVALID,
+                     "%s: the tokenizer of the checkpoints is %s, and data.tokenizer, %s, is %s",
+                     path.data, kept, name, tokenizer_identity(t));
+    if (rc == ERR_NOTFOUND) {
+        rc = tokenizer_is_file(name) ? folder_make(path.data, e) : 0;
+        rc = rc ? rc : tokenizer_save(t, path.data, e);
+        rc = rc ? rc : folder_sync(s->store.path, e);
+    }
+    buf_clear(&path);
+    return rc;
+}
+
 static int open_parts(struct saver *s, struct err *e)
 {
     const struct assignment *a = s->o.assignment;
@@ -180,6 +208,8 @@ static int open_parts(struct saver *s, struct err *e)
     int rc = deal_make(&s->arena, state->parts, state->nparts, a->ranks, &s->deal, e);
     if (!rc)
         rc = store_open(&s->store, a->checkpoint_root, a->store, e);
+    if (!rc && s->o.tokenizer)
+        rc = keep_tokenizer(s, e);
     if (rc)
         return rc;
     take_staging(s);

@@ -3,6 +3,7 @@
 // and the writer thread) with the link (reports go up, orders and answers come down) and with the
 // state of the job.
 #pragma once
+#include "common/tokenizer/tokenizer.h"
 #include "kernels/backend.h"
 #include "worker/rank/exec/model_state.h"
 #include "worker/rank/link/rank_link.h"
@@ -20,8 +21,9 @@ struct saver_options {
     const char *algorithms;                // the record of algorithms_agree
     const struct manifest_change *changes; // of the job, until now
     int nchanges;
-    struct data_identity data;     // that it trains with
-    struct manifest_source source; // that it began with
+    struct data_identity data;         // that it trains with
+    const struct tokenizer *tokenizer; // that made its tokens: of rank 0; null: there is none
+    struct manifest_source source;     // that it began with
 };
 
 int saver_open(const struct saver_options *o, struct saver **out, struct err *e);

@@ -14,7 +14,7 @@
 #include "common/language/model_facts.h"
 
 int sampling_open(struct sampling *s, const struct exec_options *o, struct exec *x,
-                  const struct job *job, struct err *e)
+                  const struct job *job, const struct tokenizer *t, struct err *e)
 {
     const struct graph *g = o->compiled->global[PROGRAM_SAMPLE];
     const struct shape *logits = &g->values[g->loss].shape;
@@ -28,11 +28,9 @@ int sampling_open(struct sampling *s, const struct exec_options *o, struct exec 
                            .context = job->model.facts->seq,
                            .padded = logits->dim[1]};
     s->text = arena_array(&s->arena, struct text_row, s->rows);
-    if (job->eval.sample.prompt)
-        rc = tokenizer_open(&s->tokenizer, job_tokenizer_names[job->data.tokenizer], e);
-    if (!rc && s->tokenizer)
-        rc = prompt_encode(job->eval.sample.prompt, s->tokenizer, job->model.facts->vocab,
-                           &s->prompt, e);
+    s->tokenizer = t;
+    if (t)
+        rc = prompt_encode(job->eval.sample.prompt, t, job->model.facts->vocab, &s->prompt, e);
     if (!rc)
         rc = inputs_open(&s->inputs, o, x, PROGRAM_SAMPLE, &s->shape, e);
     if (rc) {
@@ -51,7 +49,6 @@ void sampling_close(struct sampling *s)
 {
     inputs_close(&s->inputs);
     token_ids_clear(&s->prompt);
-    tokenizer_close(s->tokenizer);
     for (int64_t k = 0; s->text && k < s->rows; k++)
         free(s->text[k].ids);
     arena_clear(&s->arena);

@@ -31,14 +31,14 @@ struct sampling {
     struct arena arena;
     struct dataset shape; // says what a window looks like; it has no file
     struct inputs inputs;
-    int64_t rows, padded;        // texts, and how many logits each has
-    int64_t context;             // tokens of a window at most: model.seq, or fewer
-    const void *logits;          // on the device
-    float *host;                 // the same logits on the host
-    struct text_row *text;       // of each row
-    int32_t *last;               // of each window of this rank: the position of its last token
-    int32_t *scratch;            // choice_token()'s
-    struct tokenizer *tokenizer; // of the job's prompt, and the prompt; null: it has none
+    int64_t rows, padded;  // texts, and how many logits each has
+    int64_t context;       // tokens of a window at most: model.seq, or fewer
+    const void *logits;    // on the device
+    float *host;           // the same logits on the host
+    struct text_row *text; // of each row
+    int32_t *last;         // of each window of this rank: the position of its last token
+    int32_t *scratch;      // choice_token()'s
+    const struct tokenizer *tokenizer; // borrowed; of the prompt. Null: there is none
     struct token_ids prompt;
     int64_t done; // tokens that the job's samples have
 };
@@ -51,9 +51,10 @@ struct sampling_how {
     uint32_t request; // the text's number: its draws
 };
 
-// A zeroed struct may be closed.
+// `t` (borrowed) is of the job's prompt; null: the job's own samples are not made. A zeroed struct may be
+// closed.
 int sampling_open(struct sampling *s, const struct exec_options *o, struct exec *x,
-                  const struct job *job, struct err *e);
+                  const struct job *job, const struct tokenizer *t, struct err *e);
 void sampling_close(struct sampling *s);
 
 // ---- rows: every rank does the same with them ----

@@ -16,6 +16,7 @@
 #include "common/base/log.h"
 #include "common/ckpt/load.h"
 #include "common/data/job_set.h"
+#include "common/job/prompt.h"
 #include "common/job/threads.h"
 #include "common/language/model_facts.h"
 #include "worker/rank/train/algorithms.h"
@@ -190,7 +191,20 @@ static int open_sampling(struct trainer *t, struct err *e)
     int64_t count = t->job->eval.sample.count;
     t->texts = arena_array(&t->arena, struct buf, count);
     t->sample_text = arena_array(&t->arena, const char *, count);
-    return sampling_open(&t->sampling, &t->exec_options, t->exec, t->job, e);
+    return sampling_open(&t->sampling, &t->exec_options, t->exec, t->job, t->tokenizer, e);
+}
+
+static int open_tokenizer(struct trainer *t, struct err *e)
+{
+    struct arena names = {0};
+    if (t->job->data.format != JOB_DATA_TOKENS || (t->assignment->rank && !t->samples))
+        return 0;
+    int rc = tokenizer_open_beneath(&t->tokenizer, t->assignment->data_root,
+                                    job_tokenizer(t->job, &names), e);
+    if (rc)
+        err_wrap(e, "data.tokenizer");
+    arena_clear(&names);
+    return rc;
 }
 
 static int open_data(struct trainer *t, struct err *e)
@@ -208,6 +222,8 @@ static int open_data(struct trainer *t, struct err *e)
         rc = evaluation_open(&t->evaluation, &t->exec_options, t->exec, job,
                              t->assignment->data_root, e);
     t->samples = compiled_has(&t->compiled, PROGRAM_SAMPLE);
+    if (!rc)
+        rc = open_tokenizer(t, e);
     if (!rc && t->samples)
         rc = open_sampling(t, e);
     if (!rc && t->evaluates && t->assignment->rank == 0 && t->evaluation.left_out)
@@ -225,7 +241,7 @@ static int open_questions(struct trainer *t, struct err *e)
 {
     const struct graph *g = t->compiled.global[t->compiled.holder];
     if (t->compiled.holder == PROGRAM_SAMPLE)
-        return sampling_open(&t->sampling, &t->exec_options, t->exec, t->job, e);
+        return sampling_open(&t->sampling, &t->exec_options, t->exec, t->job, NULL, e);
     t->set = (struct dataset){.seq = t->job->model.facts->seq, .dtype = DT_I32};
     for (int v = 0; v < g->nvalues; v++)
         if (g->values[v].kind == VALUE_INPUT && strcmp(g->values[v].name, "images") == 0)
@@ -457,6 +473,7 @@ static int open_saver(struct trainer *t, struct err *e)
                                                 .changes = t->history.changes,
                                                 .nchanges = t->history.n,
                                                 .data = t->data,
+                                                .tokenizer = t->tokenizer,
                                                 .source = t->source},
                         &saver, e);
     if (rc)
@@ -526,6 +543,7 @@ void trainer_close(struct trainer *t)
     buf_clear(&t->note);
     inputs_close(&t->inputs);
     dataset_close(&t->set);
+    tokenizer_close(t->tokenizer);
     for (int i = 0; i < 2; i++) {
         if (t->flight[i].fed)
             b->event.destroy(t->flight[i].fed);

@@ -52,6 +52,7 @@ struct trainer {
     struct feed *feed;
     struct evaluation evaluation;
     struct sampling sampling;
+    struct tokenizer *tokenizer;   // data.tokenizer: of rank 0, and of who samples; else null
     struct job_history history;    // until now; the arena's
     int64_t updates;               // that the optimiser's state had had when this attempt began
     struct buf note;               // for the job's history: what was taken of another checkpoint

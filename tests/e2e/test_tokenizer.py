@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A tokenizer's file on its way: text becomes tokens with it, a job names it, it lies beside the checkpoints
+under one digest, and what continues a text needs no other copy of it."""
+import hashlib
+import json
+import pathlib
+import shutil
+
+import pytest
+import runs
+
+SHAPES = pathlib.Path(__file__).resolve().parents[1] / "unit" / "tokenizers"
+TEXT = "Everyone is permitted to copy and distribute verbatim copies of this license document. "
+VOCAB = 1626
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    place = tmp_path_factory.mktemp("tokenizer")
+    shutil.copy(SHAPES / "qwen2.json", place / "tokenizer.json")
+    (place / "text").write_text(TEXT * 40)
+    end = runs.weft("data", "prepare", "--tokenizer", str(place / "tokenizer.json"), "--out", str(place / "data"),
+                    str(place / "text"))
+    assert end.code == 0, end.err
+    return place
+
+
+def job(place, name, **data):
+    made = {
+        "name": name,
+        "model": {"program": "gpt2", "layers": 1, "embed": 16, "heads": 2, "seq": 16, "vocab": VOCAB},
+        "data": {"format": "tokens", "train": {"tokens": "data/train-*.bin"}, "eval": {"tokens": "data/train-*.bin"},
+                 "batch": 4, **data},
+        "train": {"steps": 2},
+        "eval": {"every": 2, "batches": 1, "sample": {"prompt": "Everyone ", "tokens": 6}},
+        "checkpoint": {"dir": "ckpt"},
+    }
+    path = place / f"{name}.yaml"
+    path.write_text(json.dumps(made))
+    return path
+
+
+def test_it_lies_beside_the_checkpoints_and_is_all_that_generating_needs(trained):
+    end = runs.weft("run", str(job(trained, "kept", tokenizer="tokenizer.json")), cwd=trained)
+    assert end.code == 0, end.err
+    [folder] = (trained / "ckpt").glob("kept-*")
+    written = (trained / "tokenizer.json").read_bytes()
+    assert (folder / "tokenizer" / "tokenizer.json").read_bytes() == written
+    [manifest] = folder.glob("step-*/MANIFEST.json")
+    assert json.loads(manifest.read_text())["tokenizer"] == "sha256:" + hashlib.sha256(written).hexdigest()
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert [row["prompt"] for row in rows if "samples" in row] == ["Everyone "]
+    (trained / "tokenizer.json").rename(trained / "away.json")
+    try:
+        end = runs.weft("generate", str(folder), "--prompt", "Everyone", "--tokens", "3", cwd=trained)
+        assert end.code == 0, end.err
+    finally:
+        (trained / "away.json").rename(trained / "tokenizer.json")
+
+
+def test_another_tokenizer_than_the_datas_is_refused_and_both_are_named(trained):
+    shutil.copy(SHAPES / "llama3.json", trained / "other.json")
+    end = runs.weft("run", str(job(trained, "other", tokenizer="other.json")), cwd=trained)
+    assert end.code != 0
+    for name in ("tokenizer.json", "other.json"):
+        assert "sha256:" + hashlib.sha256((trained / name).read_bytes()).hexdigest() in end.err
+
+
+def test_another_tokenizer_than_the_checkpoints_is_refused_and_both_are_named(trained):
+    place = trained / "again"
+    place.mkdir()
+    shutil.copy(trained / "tokenizer.json", place / "tokenizer.json")
+    (place / "data").mkdir()
+    shard = next((trained / "data").glob("train-*.bin"))
+    shutil.copy(shard, place / "data" / shard.name)  # without an index
+    assert runs.weft("run", str(job(place, "moved", tokenizer="tokenizer.json")), cwd=place).code == 0
+    ours = hashlib.sha256((place / "tokenizer.json").read_bytes()).hexdigest()
+    shutil.copy(SHAPES / "gpt2.json", place / "tokenizer.json")
+    end = runs.weft("run", str(job(place, "moved", tokenizer="tokenizer.json")), "-s", "train.steps=4", cwd=place)
+    assert end.code != 0
+    said = end.err + end.out
+    assert ours in said and hashlib.sha256((place / "tokenizer.json").read_bytes()).hexdigest() in said, said
+
+
+@pytest.mark.parametrize("damage, message", [
+    (lambda text: text[:-20], "damaged.json: JSON at byte"),
+    (lambda text: text.replace('"type":"BPE"', '"type":"Unigram"'), "model: type Unigram is not read: BPE is"),
+    (lambda text: text.replace('"type":"NFC"', '"type":"Lowercase"'),
+     "normalizer: type Lowercase is not read: NFC, Replace, Prepend, Sequence are"),
+], ids=["cut", "Unigram", "Lowercase"])
+def test_what_is_wrong_in_the_file_is_said_with_its_place(trained, damage, message):
+    place = trained / "damaged.json"
+    text = json.dumps(json.loads((trained / "tokenizer.json").read_text()), separators=(",", ":"))
+    place.write_text(damage(text))
+    end = runs.weft("run", str(job(trained, "damaged", tokenizer="damaged.json")), cwd=trained)
+    assert end.code != 0
+    assert "data.tokenizer" in end.err and message in end.err, end.err
