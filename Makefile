@@ -267,7 +267,7 @@ LONGEST   += %test_compile_pipeline %test_bf16 %test_layouts %test_compile_exper
 ALL_RUNS   = $(OVER_TWIN:%=cuda:%) $(CPU_RUNS)
 RUN_BINS   = $(foreach l,$(LONGEST),$(filter $(l),$(ALL_RUNS))) $(filter-out $(LONGEST),$(ALL_RUNS))
 
-.PHONY: help deps all demo test check-long check-peers lint format asan tsan fuzz bench benches install clean tests
+.PHONY: help deps all demo demo-gpt test check-long check-peers lint format asan tsan fuzz bench benches install clean tests
 help:
 	@sed -n 's/^## //p' Makefile
 
@@ -291,6 +291,10 @@ all: $(PRODUCTS)
 ## make demo         install, build, train a classifier on Fashion-MNIST over two rank processes
 demo:
 	$(Q)sh deploy/examples/demo.sh "$(MAKE)" "$(BUILD)"
+
+## make demo-gpt     its own tokenizer, a small GPT on two ranks, one killed; evaluates, writes, exports
+demo-gpt:
+	$(Q)sh deploy/examples/demo-gpt.sh "$(MAKE)" "$(BUILD)"
 
 # ---- objects and libraries ---------------------------------------------------------------------
 $(BUILD)/obj/%.o: %.c

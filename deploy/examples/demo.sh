@@ -16,5 +16,6 @@ done
 cat <<NEXT
 next         $build/weft run deploy/examples/fashion-mnist.yaml -s train.steps=4000    trains it longer
              $build/weft plan deploy/examples/fashion-mnist.yaml                       memory, collectives
+             make demo-gpt                                                             text to a small GPT, and out
              README.md, "From your own data to a trained model"
 NEXT
