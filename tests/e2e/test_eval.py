@@ -40,6 +40,14 @@ def trained(text, tmp_path_factory):
     return runs.train(place, made)
 
 
+def safetensors(path):
+    with path.open("rb") as f:
+        head = json.loads(f.read(int.from_bytes(f.read(8), "little")))
+        body = f.read()
+    kinds = {"F32": "<f4", "I32": "<i4", "I64": "<i8"}
+    return {name: numpy.frombuffer(body[slice(*t["data_offsets"])], kinds[t["dtype"]]).reshape(t["shape"]) for name, t in head.items() if name != "__metadata__"}
+
+
 def evaluate(run, *args, code=0):
     ckpt = pathlib.Path(run.checkpoints()[-1].path)
     end = runs.weft("eval", str(ckpt), "--json", *args)
@@ -103,6 +111,27 @@ def test_bits_per_byte_are_known_of_prepared_text(trained, text, tmp_path):
         index.write_text(json.dumps(made))
         got = evaluate(trained, "--data", str(tmp_path / "shards" / shard["file"]))
         assert math.isclose(got["bits_per_byte"], got["loss"] / math.log(2) * shard["tokens"] / shard["bytes"], rel_tol=1e-9), (got, shard)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama3", "gemma2", "mixtral", "deepseek-v2-lite"])
+def test_an_imported_model_scores_and_writes_what_transformers_logits_say(tmp_path, name):
+    folders = pathlib.Path(__file__).parent.parent / "parity" / "folders"
+    golden = safetensors(folders / f"{name}.safetensors")
+    end = runs.weft("import", str(folders / name), "--out", str(tmp_path / "made"))
+    assert end.code == 0, end
+    logits = golden["logits"].astype(float)
+    shares = logits - numpy.log(numpy.exp(logits).sum(-1, keepdims=True))
+    for row, ids in enumerate(golden["tokens"]):
+        end = runs.weft("generate", str(tmp_path / "made"), "--prompt", " ".join(map(str, ids[:-1])), "--tokenizer", "ids", "--tokens", "1", "--json")
+        assert end.code == 0, end
+        said = json.loads(end.out)
+        assert said["ids"] == [logits[row, -2].argmax()], (row, said)
+        assert abs(said["log_probabilities"][0] - shares[row, -2].max()) < 1e-4
+        numpy.append(ids, 0).astype("<u2").tofile(tmp_path / "tokens")  # what follows the last one is nobody's word
+        end = runs.weft("eval", str(tmp_path / "made"), "--data", str(tmp_path / "tokens"), "-s", "data.ids=u16", "--json")
+        assert end.code == 0, end
+        want = -(shares[row, numpy.arange(len(ids)), numpy.append(ids[1:], 0)]).mean()
+        assert abs(json.loads(end.out)["loss"] - want) < 1e-4, (row, end.out, want)
 
 
 @pytest.mark.parametrize(("args", "says"), [

@@ -3,7 +3,8 @@
 # make check-peers: weft beside JAX, transformers and safetensors, live. In a pinned environment from PyPI (made
 # once in BUILD/peers; $PYTHON is the interpreter, 3.11 or later, default python3):
 #   1 the goldens are made again and compared with the committed ones
-#   2 the parity test runs on the new ones; so do export and import, both ways, on folders that transformers saves
+#   2 the parity test runs on the new ones; so do export and import, both ways, on folders that transformers saves,
+#     and what their models write and how they score a text; tokens are chosen by transformers' rules
 #   3 two ranks train to a checkpoint; weft verifies it, the safetensors package opens it, and it
 #     holds what optax got
 #   4 a tokenizer is learned: the merges are those of `tokenizers`
@@ -50,6 +51,7 @@ WEFT_FOLDERS="$scratch/folders" "$build/tests/unit/weights" --group test_weights
     exit 1
 }
 "$python" $here/transformers_folders.py --check "$scratch/folders" "$build/weft"
+"$python" $here/transformers_text.py "$scratch/folders" "$build"
 
 echo "3 checkpoint"
 "$python" $here/jax_mlp.py --run "$scratch/run"
