@@ -21,33 +21,30 @@
 #include "common/base/folder.h"
 #include "common/base/log.h"
 #include "common/base/system.h"
+#include "common/ckpt/source.h"
 #include "common/job/threads.h"
 #include "common/language/model_facts.h"
 #include "common/plan/plan.h"
 #include "common/plan/schema_list.h"
+#include "coordinator/cli/run_record.h"
 
 enum { TURN_MS = 50, RANKS_END_S = 5, JOIN_S = 60, SETTINGS_MAX = ARGS_MAX_SET + 16 };
 
 // ---- the checkpoint and its job ----
 
-static int open_checkpoint(struct local_ranks *l, const char *path, struct err *e)
+static int open_checkpoint(struct local_ranks *l, const char *text, struct err *e)
 {
-    char whole[PATH_MAX], *last;
-    struct store_entry which;
-    if (!realpath(path, whole))
-        return err_errno(e, errno == ENOENT ? ERR_NOTFOUND : ERR_IO, "%s", path);
-    last = strrchr(whole, '/');
-    if (!store_entry_parse(last + 1, &which)) {
-        int rc = store_open(&l->store, NULL, whole, e);
-        rc = rc ? rc : load_open_newest_good(&l->load, &l->store, NULL, NULL, e);
-        if (rc == ERR_NOTFOUND)
-            return err_set(e, rc, "%s: is neither a checkpoint (step-…) nor a job's folder of them",
-                           path);
+    struct manifest_source from;
+    char whole[PATH_MAX];
+    int64_t step;
+    const char *path = record_find_checkpoint(text, &l->arena, &step);
+    int rc = source_open(&l->load, NULL, path, step, false, &l->arena, &from, e);
+    if (rc)
         return rc;
-    }
-    *last = 0;
-    int rc = store_open(&l->store, NULL, *whole ? whole : "/", e);
-    return rc ? rc : load_open(&l->load, &l->store, which.epoch, which.step, e);
+    if (!realpath(from.folder, whole))
+        return err_errno(e, ERR_IO, "%s", from.folder);
+    l->store = arena_strdup(&l->arena, whole);
+    return 0;
 }
 
 // "dp=2,tp=2" as YAML.
@@ -160,7 +157,7 @@ static int read_job(struct local_ranks *l, const struct local_options *o, struct
 
 int local_ranks_open(struct local_ranks *l, const struct local_options *o, struct err *e)
 {
-    *l = (struct local_ranks){.store = {.fd = -1}, .signals = -1};
+    *l = (struct local_ranks){.load = {.dirfd = -1}, .signals = -1};
     weft__rank__assign__init(&l->assign);
     l->assign.only = o->only;
     int rc = open_checkpoint(l, o->checkpoint, e);
@@ -208,7 +205,7 @@ static int fill_assign(struct local_ranks *l, struct err *e)
     a->job_id = a->cluster_id = a->run_id = a->attempt_id = id;
     a->key.data = key;
     a->key.len = sizeof key;
-    a->store = l->store.path;
+    a->store = frame_text(l->store);
     a->restore = l->load.name;
     a->restore_step = l->load.manifest.step;
     a->hang_after_ns = l->job.restart.hang_after;
@@ -356,8 +353,6 @@ void local_ranks_close(struct local_ranks *l)
     if (l->signals > 0)
         close(l->signals);
     load_close(&l->load);
-    if (l->store.fd > 0)
-        store_close(&l->store);
     arena_clear(&l->arena);
     *l = (struct local_ranks){0};
 }

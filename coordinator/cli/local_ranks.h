@@ -19,11 +19,11 @@
 
 struct local_ranks {
     struct arena arena;
-    struct store store;
-    struct load load; // of the checkpoint: open while this is
-    struct job job;   // its job, with the mesh and batch that were asked for
-    char folder[200]; // "": none yet
-    char rank[4096];  // path of weft-rank
+    struct load load;  // of the checkpoint: open while this is
+    const char *store; // the folder that it is in
+    struct job job;    // its job, with the mesh and batch that were asked for
+    char folder[200];  // "": none yet
+    char rank[4096];   // path of weft-rank
     struct local_leader lead;
     bool led;
     int signals; // −1: not read
@@ -36,8 +36,9 @@ struct local_ranks {
 };
 
 struct local_options {
-    const char *checkpoint; // folder of one, or of a job's: then the newest good one
-    const char *mesh;       // "dp=2,tp=2" or YAML; null: one device
+    const char
+        *checkpoint;  // as of checkpoint.from (ckpt/source.h), or the name of a `weft run` here
+    const char *mesh; // "dp=2,tp=2" or YAML; null: one device
     int64_t rows; // of the program, and as many more as the mesh divides; 0: a device's share of
                   // the training's microbatch for each device
     const char *const *set; // further settings, as -s has them

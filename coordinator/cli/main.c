@@ -123,30 +123,29 @@ static const struct verb verbs[] = {
      0},
     {"eval", "CKPT", "loss, accuracy and perplexity of a checkpoint's model on a data set, here",
      F(DATA) | F(LABELS) | F(MESH) | F(BATCH) | F(SET) | F(JSON), 1, 1, verb_eval,
-     "CKPT is the folder of a checkpoint, or a job's folder of them: then the newest. The whole "
-     "set "
-     "is\n"
-     "scored; the loss is the mean of -ln of the share that the model gave each token, or each "
-     "label, and\n"
-     "does not depend on batch and mesh. Bits per byte are known of tokens that are bytes, and of "
-     "those "
-     "that\n"
-     "`weft data prepare` made.",
+     "CKPT is a step's folder, or a job's, or the name of a `weft run` here: then the newest, or "
+     "with\n"
+     "@STEP that one. The whole set is scored; the loss is the mean of -ln of the share that the "
+     "model\n"
+     "gave each token, or each label, and does not depend on batch and mesh. Bits per byte are "
+     "known\n"
+     "of tokens that are bytes, and of those that `weft data prepare` made.",
      0},
     {"generate", "CKPT", "continue texts with a checkpoint's model, here",
      F(PROMPT) | F(PROMPTS) | F(TOKENS) | F(SAMPLES) | F(TEMPERATURE) | F(TOP_K) | F(TOP_P) |
          F(MIN_P) | F(PENALTY) | F(SEED) | F(STOP) | F(STOP_IDS) | F(CONTEXT) | F(SLIDE) |
          F(TOKENIZER) | F(MESH) | F(BATCH) | F(SET) | F(JSON),
      1, 1, verb_generate,
-     "CKPT is the folder of a checkpoint, or a job's folder of them: then the newest. Without a "
-     "prompt\n"
-     "standard input is one; on a terminal each line that is entered continues the text, and an "
-     "empty line\n"
-     "or Ctrl-D ends. Text is that of the checkpoint's tokenizer, or else token ids. A text is the "
-     "same\n"
-     "whatever is generated beside it and on any mesh: its draws hang on the seed, its place among "
+     "CKPT is a step's folder, or a job's, or the name of a `weft run` here: then the newest, or "
+     "with\n"
+     "@STEP that one. Without a prompt standard input is one; on a terminal each line that is "
+     "entered\n"
+     "continues the text, and an empty line or Ctrl-D ends. Text is that of the tokenizer beside "
      "the\n"
-     "texts and the token's place in it.",
+     "checkpoints, else bytes or token ids as the training had it. A text is the same whatever is\n"
+     "generated beside it and on any mesh: its draws hang on the seed, its place among the texts "
+     "and\n"
+     "the token's place in it.",
      0},
     {"doctor", "", "is this host fit to work: libraries, devices, limits, storage, coordinator",
      REMOTE | F(DIR), 0, 0, verb_doctor, NULL, 0},

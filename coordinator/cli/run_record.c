@@ -17,6 +17,7 @@
 #include "common/base/buf.h"
 #include "common/base/folder.h"
 #include "common/base/heap.h"
+#include "common/ckpt/source.h"
 
 static const struct field {
     const char *name;
@@ -100,6 +101,16 @@ bool record_find_store(const char *base_dir, const char *name, char out[4096])
     }
     free(r);
     return found;
+}
+
+const char *record_find_checkpoint(const char *text, struct arena *a, int64_t *step)
+{
+    const char *place;
+    char store[4096];
+    source_split(text, a, &place, step);
+    if (source_is_path(place) || !access(place, F_OK) || !record_find_store(".", place, store))
+        return source_path(place);
+    return arena_strdup(a, store);
 }
 
 int record_open(struct record *r, const char *base_dir, const char *name, struct err *e)

@@ -17,7 +17,9 @@
 // The folder is locked for a run's life (.weft/NAME/lock, which holds the pid).
 #pragma once
 #include <stdbool.h>
+#include <stdint.h>
 
+#include "common/base/arena.h"
 #include "common/base/err.h"
 #include "common/base/id.h"
 
@@ -34,6 +36,9 @@ bool record_is_there(const char *base_dir, const char *name);
 // The checkpoint folder of the job that was started here by this name, from "./" on where it lies beside
 // the job file. False: nothing is known of it. Takes no lock, and makes nothing.
 bool record_find_store(const char *base_dir, const char *name, char out[4096]);
+// A checkpoint as verbs are given it, with its @STEP taken off (ckpt/source.h): a path that is there, or
+// the folder of a job that was run here.
+const char *record_find_checkpoint(const char *text, struct arena *a, int64_t *step);
 // Makes and locks the folder beside the job file, and reads the record that is there. ERR_EXISTS if
 // another run holds the lock; `e` names its pid.
 int record_open(struct record *r, const char *base_dir, const char *name, struct err *e);

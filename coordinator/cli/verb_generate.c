@@ -116,7 +116,7 @@ static int find_prompts(struct generate *v, struct err *e)
 static int open_tokenizer(struct generate *v, struct err *e)
 {
     const char *name = v->args->tokenizer;
-    const char *beside = arena_printf(&v->arena, "%s/" STORE_TOKENIZER, v->ranks.store.path);
+    const char *beside = arena_printf(&v->arena, "%s/" STORE_TOKENIZER, v->ranks.store);
     int rc = tokenizer_open(&v->tokenizer, name ? name : beside, e);
     if (!name && rc == ERR_NOTFOUND) {
         name = job_tokenizer(&v->ranks.job, &v->arena);

@@ -3,11 +3,9 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "common/base/clock.h"
 #include "common/base/plain.h"
-#include "common/ckpt/source.h"
 #include "common/weights/foreign.h"
 #include "coordinator/cli/bar.h"
 #include "coordinator/cli/cli_print.h"
@@ -79,17 +77,6 @@ static int list_members(const struct args *a, struct config_member *out, struct 
     return a->nset;
 }
 
-// CKPT, with its @STEP taken off: a path that is there, or the folder of a job that was run here.
-static const char *find_checkpoint(const char *text, struct arena *a, int64_t *step)
-{
-    const char *place;
-    char store[4096];
-    source_split(text, a, &place, step);
-    if (source_is_path(place) || !access(place, F_OK) || !record_find_store(".", place, store))
-        return source_path(place);
-    return arena_strdup(a, store);
-}
-
 int verb_export(const struct verb *v, const struct args *a)
 {
     static const uint64_t shard_bytes = 5000000000;
@@ -97,7 +84,7 @@ int verb_export(const struct verb *v, const struct args *a)
     struct bar bar;
     struct config_member *members = arena_array(&arena, struct config_member, a->nset + 1);
     int64_t step;
-    const char *checkpoint = find_checkpoint(a->pos[0], &arena, &step);
+    const char *checkpoint = record_find_checkpoint(a->pos[0], &arena, &step);
     struct export_options o = {.checkpoint = checkpoint,
                                .step = step,
                                .dir = a->pos[1],
