@@ -159,6 +159,15 @@ static int find_end(const struct tokenizer *t, const struct args *a, int32_t *en
     return 0;
 }
 
+static int say_failure(int rc, const struct err *e)
+{
+    struct buf out = {0};
+    print_lines(&out, "weft data: ", e->text); // a command to copy has a line of its own
+    plain_put(stderr, buf_str(&out), out.len);
+    buf_clear(&out);
+    return rc == ERR_INVALID ? CLIENT_USAGE : CLIENT_FAILED;
+}
+
 static int run_prepare(const struct verb *v, const struct args *a, struct prepare *p)
 {
     struct prepare_result r;
@@ -177,10 +186,8 @@ static int run_prepare(const struct verb *v, const struct args *a, struct prepar
         plain_error("weft data: interrupted; the same command continues it");
         return CLIENT_INTERRUPTED;
     }
-    if (rc) {
-        plain_error("weft data: %s", e.text);
-        return rc == ERR_INVALID ? CLIENT_USAGE : CLIENT_FAILED;
-    }
+    if (rc)
+        return say_failure(rc, &e);
     (a->json ? print_result_json : print_result)(p, &r);
     return CLIENT_OK;
 }
@@ -288,10 +295,8 @@ static int train_data(const struct verb *v, const struct args *a)
         plain_error("weft data: interrupted; nothing was written");
         return CLIENT_INTERRUPTED;
     }
-    if (rc) {
-        plain_error("weft data: %s", e.text);
-        return rc == ERR_INVALID ? CLIENT_USAGE : CLIENT_FAILED;
-    }
+    if (rc)
+        return say_failure(rc, &e);
     print_trained(&t, &r, a->json);
     return CLIENT_OK;
 }

@@ -143,16 +143,33 @@ def test_wrong_words_are_refused_and_leave_nothing(place, args, says):
     assert not (place / "o").exists()
 
 
-def test_a_bad_line_ends_it_by_name_and_the_mended_file_is_another_input(place):
-    put_lines(place / "in.jsonl", documents(3))
+@pytest.mark.parametrize("lines, kept", [(3, False), (9000, True)])
+def test_a_bad_line_ends_it_by_name_and_a_mended_file_is_another_input_of_work_that_was_kept(place, lines, kept):
+    put_lines(place / "in.jsonl", documents(lines))
     with open(place / "in.jsonl", "a", encoding="utf8") as f:
         f.write('{"n": 7}\n')
     end = prepare("in.jsonl", "--out", "o", cwd=place)
-    assert end.code == 1 and "in.jsonl: line 4 (from byte " in end.err and "no field 'text': it has 'n'" in end.err, end
+    assert end.code == 1 and f"in.jsonl: line {lines + 1} (from byte " in end.err and "no field 'text': it has 'n'" in end.err, end
     assert not list((place / "o").glob("*.bin")) and not (place / "o/index.json").exists()
-    put_lines(place / "in.jsonl", documents(4))
+    assert (place / "o").exists() == kept
+    put_lines(place / "in.jsonl", documents(lines + 1))
     end = prepare("in.jsonl", "--out", "o", cwd=place)
-    assert end.code == 2 and "from other inputs, or they were changed since" in end.err, end
+    if kept:
+        assert end.code == 2 and "from other inputs, or they were changed since" in end.err, end
+    else:
+        assert end.code == 0, end
+
+
+def test_a_parquet_file_is_refused_with_the_command_that_brings_it_in(place):
+    for name, said in (("in.parquet", "in.parquet"), ("$(x) in", "FILE")):
+        (place / name).write_bytes(b"PAR1 and more")
+        end = prepare(name, "--out", "o", "--field", "content", cwd=place)
+        assert end.code == 1 and not (place / "o").exists(), end
+        command = end.err.splitlines()[1].strip()
+        assert command.startswith('python3 -c "import sys, json, pyarrow.parquet as p; '), end
+        assert command.endswith(f'" {said} | weft data prepare - --format jsonl --field content --out DIR'), end
+        script = command.split('"')[1].replace("\\\\", "\\")
+        compile(script, "command", "exec")
 
 
 class Faulty:

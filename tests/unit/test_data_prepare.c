@@ -168,9 +168,8 @@ static void files_that_hold_no_text_are_refused_with_what_to_do(void **state)
     static const struct {
         const char *bytes, *says;
     } cases[] = {
-        {"PAR1....",
-         "columns=['text']) for t in b.column(0).to_pylist())\" FILE… | weft data prepare "
-         "- --format jsonl --field text --out DIR"},
+        {"PAR1....", "columns=['text']) for t in b.column(0).to_pylist())\" "},
+        {"PAR1....", "in | weft data prepare - --format jsonl --field text --out DIR"},
         {"BZh91AY&", "`bzcat FILE | weft data prepare -"},
         {"\xfd\x37zXZ...", "`xzcat FILE | weft data prepare -"},
         {"PK\3\4....", "a zip archive"},

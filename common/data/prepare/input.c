@@ -52,14 +52,19 @@ static int fill_buffer(struct input *in, struct err *e)
 
 static int refuse_parquet(const struct input *in, const char *field, struct err *e)
 {
+    static const char plain[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._/-";
+    // What a shell would read otherwise stands in no command that people copy.
+    const char *file = in->name[strspn(in->name, plain)] || *in->name == '-' ? "FILE" : in->name;
+    field = field[strspn(field, plain)] ? "FIELD" : field;
     return err_set(
         e, ERR_UNSUPPORTED,
         "%s: byte 0: a Parquet file. Where Python has pyarrow, this brings its texts in:\n"
-        "  python3 -c \"import sys, json, pyarrow.parquet as p; sys.stdout.writelines(json.dumps("
+        "python3 -c \"import sys, json, pyarrow.parquet as p; sys.stdout.writelines(json.dumps("
         "{'%s': t}) + '\\n' for f in sys.argv[1:] for b in p.ParquetFile(f).iter_batches("
-        "columns=['%s']) for t in b.column(0).to_pylist())\" FILE… | weft data prepare - --format "
+        "columns=['%s']) for t in b.column(0).to_pylist())\" %s | weft data prepare - --format "
         "jsonl --field %s --out DIR",
-        in->name, field, field, field);
+        in->name, field, field, file, field);
 }
 
 // Finds what the file is packed in; its first bytes stay in the buffer.

@@ -230,6 +230,21 @@ static int check_empty(const char *path, struct err *e)
     return rc;
 }
 
+// Removes what was written of a preparation of which nothing was kept.
+static void forget_folder(struct work *w)
+{
+    DIR *dir = opendir(w->p->out);
+    struct dirent *d;
+    while (dir && (d = readdir(dir))) {
+        size_t len = strlen(d->d_name), part = strlen(SHARD_PART);
+        if (len > part && strcmp(d->d_name + len - part, SHARD_PART) == 0)
+            unlinkat(w->dir, d->d_name, 0);
+    }
+    if (dir)
+        closedir(dir);
+    unlinkat(w->dir, JOURNAL, 0);
+}
+
 static int lock_folder(struct work *w, struct err *e)
 {
     int rc = make_folder(w->p->out, e);
@@ -272,6 +287,10 @@ static int begin_folder(struct work *w, struct err *e)
     }
     if (rc)
         return err_set(e, rc, "%s", none.text);
+    if (!was.complete && !was.nshards[0] && !was.nshards[1]) { // of any command
+        forget_folder(w);
+        return keep(w, e);
+    }
     rc = journal_compare(w->p->out, &was, &w->journal, e);
     for (int split = 0; split < TOKEN_SPLITS && !rc; split++) {
         rc = shards_continue(&w->shards[split], was.shards[split], was.nshards[split], was.complete,
@@ -375,6 +394,10 @@ static int convert(struct work *w, struct err *e)
     documents_clear(&docs);
     if (rc && !w->broken)
         (void)keep(w, NULL);
+    if (rc && !w->journal.nshards[0] && !w->journal.nshards[1]) {
+        forget_folder(w);
+        rmdir(w->p->out); // if nothing else is in it
+    }
     return rc;
 }
 
