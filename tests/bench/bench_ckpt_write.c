@@ -282,6 +282,7 @@ static void start(struct bench *b)
                                 .job_hash = "bench",
                                 .run = "bench",
                                 .epoch = 1,
+                                .tokenizer = "",
                                 .optimizer = "adamw",
                                 .resolved = "name: bench\n",
                                 .parent_epoch = -1,

@@ -73,6 +73,7 @@ static int commit_one(struct order *o, struct store *s, struct err *e)
                          .run = "r",
                          .epoch = o->id.epoch,
                          .step = o->id.step,
+                         .tokenizer = "",
                          .optimizer = "sgd",
                          .evaluated = true,
                          .eval_loss = sim_eval_loss(o->id.step),
