@@ -176,7 +176,7 @@ PARITY_TESTS := jax
 CUDA_PARTS  := algos
 CUDA_RIGS   := products choices faults
 SIM_TESTS    := sim
-FUZZERS     := json jsonl index array job model plan shard manifest frame up
+FUZZERS     := json tokenizer jsonl index array job model plan shard manifest frame up
 BENCHES     := kernels allreduce ckpt_write compile step
 # These link the service's libraries.
 SERVICE_BENCHES := hosts placement restart cancel
@@ -551,6 +551,12 @@ $(BUILD)/tests/lead-ranks: $(LEAD_PARTS) $(BUILD)/librank.a $(BUILD)/libcommon.a
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(RANK_LIBS)
 $(LEAD_PARTS): | $(PROTO_C)
 
+# A tokenizer for programs that compare or measure it.
+$(BUILD)/tests/tokenize: $(call obj,tests/support/tokenize.c) $(BUILD)/libcommon.a
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(COMMON_LIBS)
+
 # A coordinator that answers from a script: the client is tested against it by itself.
 $(BUILD)/tests/coordinator-double: $(call obj,tests/support/coordinator_double.c) $(BUILD)/libservice.a $(BUILD)/libcommon.a
 	$(call say,LD,$@)
@@ -573,7 +579,7 @@ $(BUILD)/libfaultshim.so: $(BUILD)/obj/tests/fault/shim.o
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -shared -o $@ $^
 
 tests: $(TEST_BINS) $(BUILD)/weft-rank $(BUILD)/weft-worker $(BUILD)/weft-coordinator $(BUILD)/tests/weft-rank-double \
-        $(BUILD)/tests/lead-ranks $(BUILD)/tests/coordinator-double $(BUILD)/libfaultshim.so $(LATE) $(GPU_BENCH)
+        $(BUILD)/tests/lead-ranks $(BUILD)/tests/coordinator-double $(BUILD)/tests/tokenize $(BUILD)/libfaultshim.so $(LATE) $(GPU_BENCH)
 
 # A bare machine is brought what the tests need first; then make reads this file again, with a compiler.
 test_all = sh deploy/deps.sh $(if $(WEFT_LONG),long,all) && $(MAKE) --no-print-directory $(if $(filter -j%,$(MAKEFLAGS)),,-j$$(nproc)) tested

@@ -56,7 +56,8 @@ void piece_cache_put(struct piece_cache *c, uint64_t hash, const char *piece, si
     c->slots[i] = (struct piece_slot){hash, (uint32_t)c->text_used, (uint32_t)c->ids_used,
                                       (uint16_t)bytes, (uint16_t)n};
     memcpy(c->text + c->text_used, piece, bytes);
-    memcpy(c->ids + c->ids_used, ids, n * sizeof *ids);
+    if (n)
+        memcpy(c->ids + c->ids_used, ids, n * sizeof *ids);
     c->text_used += bytes;
     c->ids_used += n;
     c->used++;
