@@ -110,16 +110,17 @@ static int place_path(const struct act *t, const char *key, const char *path, ch
     return 0;
 }
 
-// TIDY makes no folder: a job that has ended needs none.
+// TIDY and DELETE make no folder: a job that has ended needs none. One that never ran has no attempt.
 static int open_store(struct act *t, struct store *s, struct err *e)
 {
-    bool tidies = t->ask->op == WEFT__V1__STORAGE_OP__STORAGE_TIDY;
+    bool deletes = t->ask->op == WEFT__V1__STORAGE_OP__STORAGE_DELETE;
+    bool tidies = deletes || t->ask->op == WEFT__V1__STORAGE_OP__STORAGE_TIDY;
     const Weft__V1__Storage *ask = t->ask;
     const char *root = t->s->root;
     char dir[PATH_MAX];
     struct store_owner owner = {t->cluster, ask->job, ask->name, ask->resolved, ask->threads};
     *s = (struct store){.fd = -1};
-    if (!*ask->dir || !is_plain_id(ask->attempt))
+    if (!*ask->dir || (!deletes && !is_plain_id(ask->attempt)))
         return err_set(e, ERR_INVALID,
                        "the coordinator asked for work on a checkpoint folder without naming the "
                        "folder or the attempt");
@@ -388,6 +389,11 @@ static int tidy_folder(struct act *t, struct store *s, struct err *e)
     return 0;
 }
 
+static int delete_folder(struct act *t, struct store *s, struct err *e)
+{
+    return store_destroy(s, t->s->root, e);
+}
+
 // Lists the jobs beneath the root. Unlike the other acts it is about no single job's folder.
 static int find_jobs(struct act *t, struct store *s, struct err *e)
 {
@@ -465,6 +471,7 @@ static const struct {
     [WEFT__V1__STORAGE_OP__STORAGE_READ] = {read_nonces, "see the other hosts' files in"},
     [WEFT__V1__STORAGE_OP__STORAGE_FENCE] = {fence_store, "fence"},
     [WEFT__V1__STORAGE_OP__STORAGE_TIDY] = {tidy_folder, "tidy"},
+    [WEFT__V1__STORAGE_OP__STORAGE_DELETE] = {delete_folder, "remove"},
     [WEFT__V1__STORAGE_OP__STORAGE_FIND] = {find_jobs, "look for jobs in"},
     [WEFT__V1__STORAGE_OP__STORAGE_LOOK] = {look_for_data, "look for data in"},
 };

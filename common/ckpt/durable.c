@@ -78,3 +78,40 @@ int durable_rename_new(int dirfd, const char *from, const char *to, struct err *
     return err_errno(e, errno == EEXIST || errno == ENOTEMPTY ? ERR_EXISTS : ERR_IO,
                      "cannot rename %s to %s", from, to);
 }
+
+enum { TREE_DEPTH = 8 }; // of folders in a folder of ours
+
+struct tree {
+    int dir, depth;
+};
+
+static int remove_tree(int dirfd, const char *name, int depth, struct err *e);
+
+static int remove_member(void *arg, const char *name, struct err *e)
+{
+    const struct tree *t = arg;
+    if (!unlinkat(t->dir, name, 0) || errno == ENOENT)
+        return 0;
+    return remove_tree(t->dir, name, t->depth - 1, e);
+}
+
+// Follows no links.
+static int remove_tree(int dirfd, const char *name, int depth, struct err *e)
+{
+    struct tree t = {openat(dirfd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW), depth};
+    if (t.dir < 0)
+        return errno == ENOENT ? 0 : err_errno(e, ERR_IO, "cannot remove %s", name);
+    int rc = depth > 0
+                 ? durable_list(t.dir, remove_member, &t, e)
+                 : err_set(e, ERR_LIMIT, "%s: folders lie more than %d deep", name, TREE_DEPTH);
+    close(t.dir);
+    if (!rc && unlinkat(dirfd, name, AT_REMOVEDIR) && errno != ENOENT)
+        rc = err_errno(e, ERR_IO, "cannot remove %s", name);
+    return rc;
+}
+
+int durable_remove_tree(int dirfd, const char *name, struct err *e)
+{
+    const struct tree t = {dirfd, TREE_DEPTH + 1};
+    return remove_member((void *)(uintptr_t)&t, name, e);
+}

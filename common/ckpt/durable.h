@@ -12,5 +12,7 @@ int durable_list(int dirfd, int (*each)(void *arg, const char *name, struct err 
                  struct err *e);
 // A new file, synced; its name is durable once the directory is synced too. ERR_EXISTS.
 int durable_write_file(int dirfd, const char *name, const void *data, size_t len, struct err *e);
+// Removes a folder with all that is in it, or a file; follows no links. Absent is fine.
+int durable_remove_tree(int dirfd, const char *name, struct err *e);
 // ERR_EXISTS when `to` is there; it is never replaced.
 int durable_rename_new(int dirfd, const char *from, const char *to, struct err *e);

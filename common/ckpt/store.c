@@ -327,8 +327,10 @@ int store_find(struct store *s, const char *root, const char *dir, const struct 
     int rc = name_directory(root, &dir, owner, path, e);
     if (rc)
         return rc;
-    if (is_missing(root, path))
+    if (is_missing(root, path)) {
+        (void)root_join(root, path, s->path, sizeof s->path, NULL); // for store_destroy()
         return err_set(e, ERR_NOTFOUND, "there is no %s", path);
+    }
     rc = store_open(s, root, path, e);
     rc = rc ? rc : check_owner(s, owner, false, e);
     if (rc)

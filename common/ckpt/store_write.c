@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/base/root.h"
 #include "common/ckpt/durable.h"
 #include "common/ckpt/store_names.h"
 
@@ -182,6 +183,37 @@ int store_delete(struct store *s, int64_t epoch, int64_t step, struct err *e)
         return errno == ENOENT ? durable_fsync(s->fd, s->path, e)
                                : err_errno(e, ERR_IO, "cannot rename %s", final);
     return remove_renamed(s, trash, e);
+}
+
+// ---- the whole folder ----
+
+int store_destroy(struct store *s, const char *root, struct err *e)
+{
+    char parent[STORE_PATH_MAX], trash[STORE_NAME_MAX];
+    struct stat held, there;
+    int dir, rc = 0;
+    const char *slash = strrchr(s->path, '/');
+    PRE(slash && slash[1]);
+    snprintf(parent, sizeof parent, "%.*s", slash == s->path ? 1 : (int)(slash - s->path), s->path);
+    rc = root_open(root, parent, O_RDONLY | O_DIRECTORY, 0, &dir, e);
+    if (rc)
+        return rc == ERR_NOTFOUND ? 0 : rc;
+    snprintf(trash, sizeof trash, STORE_TRASH "%s", slash + 1);
+    rc = durable_remove_tree(dir, trash, e); // of a removal that was cut short
+    if (!rc && s->fd >= 0 && !fstatat(dir, slash + 1, &there, AT_SYMLINK_NOFOLLOW)) {
+        if (fstat(s->fd, &held) || held.st_ino != there.st_ino || held.st_dev != there.st_dev)
+            rc = err_set(e, ERR_EXISTS, "%s is another folder by now", s->path);
+        else if (renameat(dir, slash + 1, dir, trash))
+            rc = err_errno(e, ERR_IO, "cannot rename %s", s->path);
+    }
+    if (!rc)
+        rc = durable_fsync(dir, parent, e);
+    if (!rc)
+        rc = durable_remove_tree(dir, trash, e);
+    if (!rc)
+        rc = durable_fsync(dir, parent, e);
+    close(dir);
+    return rc;
 }
 
 int store_set_aside(struct store *s, struct store_entry from, struct err *e)

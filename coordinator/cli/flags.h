@@ -61,6 +61,7 @@ enum flag {
     FLAG_DTYPE,
     FLAG_SHARD_SIZE,
     FLAG_PROGRAM,
+    FLAG_YES,
     FLAGS
 };
 #define FLAG_BIT(f) (UINT64_C(1) << (f))
@@ -69,7 +70,7 @@ enum { ARGS_MAX_SET = 256, ARGS_MAX = 1024, ARGS_MAX_STOP = 64 };
 
 struct args { // texts are borrowed from argv
     const char *coordinator, *tls, *device, *request, *why, *dir;
-    bool json, markdown, all, follow, fresh;
+    bool json, markdown, all, follow, fresh, yes;
     const char *tokenizer, *ids, *show, *device_file, *continues;
     const char *to, *dtype, *shard_size, *program;
     int64_t from_step; // 0: from the newest checkpoint

@@ -69,6 +69,8 @@ static const struct verb verbs[] = {
      WEFT__V1__VERB__CANCEL},
     {"hold", "JOB…", "save it and keep it from running", REMOTE | F(WHY), 1, ARGS_MAX, verb_act,
      A_JOB, WEFT__V1__VERB__HOLD},
+    {"delete", "JOB…", "forget an ended job and remove its checkpoints", REMOTE | F(WHY) | F(YES),
+     1, ARGS_MAX, verb_delete, A_JOB, WEFT__V1__VERB__DELETE},
     {"preempt", "JOB…", "save it and put it back into the queue", REMOTE | F(WHY), 1, ARGS_MAX,
      verb_act, A_JOB, WEFT__V1__VERB__PREEMPT},
     {"resume", "JOB…", "queue a held, failed or cancelled job again",

@@ -17,6 +17,7 @@
 #include "common/base/buf.h"
 #include "common/base/folder.h"
 #include "common/base/heap.h"
+#include "common/ckpt/durable.h"
 #include "common/ckpt/source.h"
 
 static const struct field {
@@ -195,6 +196,39 @@ int record_aside(struct record *r, struct err *e)
     for (int i = 0; i < FIELDS; i++)
         *((char *)r + fields[i].offset) = 0;
     r->there = r->damaged = false;
+    return rc;
+}
+
+struct leftovers {
+    int dir;
+    bool known; // the files that say what is known of the job go too
+};
+
+static int remove_left(void *arg, const char *name, struct err *e)
+{
+    const struct leftovers *x = arg;
+    bool knows = strcmp(name, "job") == 0 || strcmp(name, "lock") == 0;
+    if (strncmp(name, "old-", 4) == 0 || (knows && !x->known))
+        return 0;
+    return durable_remove_tree(x->dir, name, e);
+}
+
+int record_remove(struct record *r, struct err *e)
+{
+    struct leftovers x = {.dir = open(r->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW)};
+    if (x.dir < 0)
+        return err_errno(e, ERR_IO, "cannot open %s", r->dir);
+    int rc = durable_list(x.dir, remove_left, &x, e);
+    x.known = true;
+    if (!rc)
+        rc = durable_list(x.dir, remove_left, &x, e);
+    close(x.dir);
+    char *slash = strrchr(r->dir, '/');
+    if (!rc && !rmdir(r->dir)) { // else old states are there
+        *slash = 0;
+        (void)rmdir(r->dir);
+        *slash = '/';
+    }
     return rc;
 }
 

@@ -50,4 +50,6 @@ bool record_is_copy(const struct record *r, const char *name);
 int record_write(struct record *r, struct err *e);
 // Moves all that is there into DIR/old-…, which leaves the record empty.
 int record_aside(struct record *r, struct err *e);
+// Removes all that is there but what record_aside() kept, what is known of the job last.
+int record_remove(struct record *r, struct err *e);
 void record_close(struct record *r);

@@ -42,6 +42,7 @@ int verb_watch(const struct verb *v, const struct args *a);
 int verb_logs(const struct verb *v, const struct args *a);
 int verb_why(const struct verb *v, const struct args *a);
 int verb_act(const struct verb *v, const struct args *a);
+int verb_delete(const struct verb *v, const struct args *a);
 int verb_eval(const struct verb *v, const struct args *a);
 int verb_generate(const struct verb *v, const struct args *a);
 int verb_doctor(const struct verb *v, const struct args *a);

@@ -19,6 +19,7 @@
 #include "coordinator/decide/outbox.h"
 #include "coordinator/decide/recover.h"
 #include "coordinator/decide/requests.h"
+#include "coordinator/decide/tidy.h"
 
 enum { AUDIT_KEEP = 10000, AUDIT_TEXT = 200 };
 enum { WAITING_MAX = 50000 }; // jobs in the queue
@@ -158,6 +159,8 @@ static int check_change(const struct job_record *j, const Weft__V1__SubmitReques
                        "it would be another training, which differs in %s: undo that, or submit it "
                        "as a new job (`weft run`: --new)",
                        facts->identity);
+    if (j->deleting)
+        return err_set(e, ERR_REFUSED, "it is being deleted");
     if (q->from_step)
         return check_step(j, q->from_step, facts->steps, e);
     if (facts->steps >= j->committed_step && !done)
@@ -246,7 +249,7 @@ void acts_submit(struct coord *c, const struct coord_event *ev)
 
 // ---- verbs about jobs ----
 
-enum effect_kind { NO, MOVE, DRAIN, GOAL, ALREADY, CLAIM };
+enum effect_kind { NO, MOVE, DRAIN, GOAL, ALREADY, CLAIM, FORGET };
 struct effect {
     enum effect_kind kind;
     const char *text; // what happens now, is so already, or why not
@@ -329,6 +332,27 @@ static const struct verb {
              [JOB_FAILED] = {ALREADY, "somebody submitted it, it has failed"},
              [JOB_CANCELLED] = {CLAIM, "it is yours and cancelled: `weft resume` continues it"},
          }},
+#define UNENDED                                        \
+    {                                                  \
+        NO, "it has not ended: `weft cancel` it first" \
+    }
+#define GOES                                                             \
+    {                                                                    \
+        FORGET, "a worker removes its checkpoints, then it is forgotten" \
+    }
+    [AUDIT_DELETE] = {EVENT_DELETED,
+                      JOB_NONE,
+                      {
+                          [JOB_QUEUED] = UNENDED,
+                          [JOB_STARTING] = UNENDED,
+                          [JOB_RUNNING] = UNENDED,
+                          [JOB_DRAINING] = UNENDED,
+                          [JOB_RECOVERING] = UNENDED,
+                          [JOB_HELD] = UNENDED,
+                          [JOB_SUCCEEDED] = GOES,
+                          [JOB_FAILED] = GOES,
+                          [JOB_CANCELLED] = GOES,
+                      }},
 };
 
 // A goal may only be replaced by a weightier one. Success is a fact, so it weighs most.
@@ -397,9 +421,18 @@ static const char *carry_out(struct job_record *j, const struct verb *v, const s
     if (j->found[0] && v->to == JOB_QUEUED)
         return "it was found again after a lost database and nobody has adopted it: look at `weft "
                "why` and `weft checkpoints`, then `weft adopt` it";
+    if (j->deleting && d->kind != FORGET)
+        return "it is being deleted";
     switch (d->kind) {
     case NO:
         return d->text;
+    case FORGET:
+        if (j->attempt)
+            return "its ranks have not ended yet: ask again";
+        if (!j->deleting)
+            job_event(j, &n, "%s", text);
+        tidy_delete(j);
+        return NULL;
     case ALREADY:
         return from_step ? arena_printf(j->coord->out->arena, "%s: `weft hold` it first", d->text)
                          : NULL;

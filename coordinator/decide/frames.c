@@ -139,7 +139,8 @@ void frames_up(struct coord *c, struct host *host, const Weft__V1__Up *up)
             on_frame(&t, up->frame->rank, up->frame->frame);
         return;
     case WEFT__V1__UP__BODY_STORAGE:
-        if (up->storage->op == WEFT__V1__STORAGE_OP__STORAGE_TIDY)
+        if (up->storage->op == WEFT__V1__STORAGE_OP__STORAGE_TIDY ||
+            up->storage->op == WEFT__V1__STORAGE_OP__STORAGE_DELETE)
             tidy_take(c, host, up->storage);
         else if (find_attempt(c, host, up->storage->job, up->storage->epoch, &t))
             attempt_storage(t.at, t.h, up->storage);

@@ -108,6 +108,7 @@ struct job_record {
     char *restore; // the checkpoint that the attempt continues from; "": none
     char *store;   // its checkpoint folder, as the fence's host names it; "": not known
     enum untidy untidy;
+    bool deleting;                  // it is forgotten once a worker has removed its folder
     int unsaved;                    // saves in a row that the storage failed
     int64_t unsaved_ms, unsaved_ns; // when the first of them did, by both clocks
     char *unsaved_why;              // of the newest

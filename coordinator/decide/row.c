@@ -97,6 +97,7 @@ static const struct column job_columns[] = {
     {JOB(NUMBER, must_resume)},
     {JOB(NUMBER, trusts_folder)},
     {JOB(NUMBER, untidy)},
+    {JOB(NUMBER, deleting)},
     {JOB(TEXT, store)},
     {JOB(TEXT, removed)},
     {JOB(NUMBER, unsaved)},

@@ -2,8 +2,10 @@
 // Sweeps folders of jobs that have ended; see tidy.h.
 #include "coordinator/decide/tidy.h"
 
+#include <stdio.h>
 #include <string.h>
 
+#include "common/base/plain.h"
 #include "coordinator/decide/host.h"
 #include "coordinator/decide/outbox.h"
 
@@ -26,14 +28,16 @@ static const struct host *choose_host(const struct job_record *j)
 
 static bool is_due(const struct job_record *j)
 {
-    return j->untidy && !j->attempt && !j->tidy_conn &&
+    return (j->untidy || j->deleting) && !j->attempt && !j->tidy_conn &&
            (j->state == JOB_HELD || job_state_ended(j->state));
 }
 
 static void send_tidy(struct job_record *j, const struct host *host)
 {
     V1_NEW(Storage, storage, s);
-    job_fill_storage(j, WEFT__V1__STORAGE_OP__STORAGE_TIDY, &s);
+    job_fill_storage(
+        j, j->deleting ? WEFT__V1__STORAGE_OP__STORAGE_DELETE : WEFT__V1__STORAGE_OP__STORAGE_TIDY,
+        &s);
     DOWN(d, STORAGE, storage, &s);
     j->tidy_conn = host->conn;
     out_down(j->coord, host->conn, &d);
@@ -64,6 +68,25 @@ void tidies_ask(struct coord *c)
         tidy_ask(list_entry(it, struct job_record, link));
 }
 
+// A folder that is not the job's own stays, and so does the job.
+static void keep_job(struct job_record *j, const char *why)
+{
+    struct job_note n = NOTE(DELETED);
+    char text[400];
+    snprintf(text, sizeof text, "it is not deleted: %.360s", why);
+    plain_mask(text);
+    j->deleting = false;
+    job_event(j, &n, "%s", text);
+}
+
+void tidy_delete(struct job_record *j)
+{
+    j->deleting = true;
+    j->tidy_conn = 0;
+    job_touch(j);
+    tidy_ask(j);
+}
+
 void tidy_take(struct coord *c, const struct host *host, const Weft__V1__StorageDone *d)
 {
     struct job_record *j = job_find(c, d->job);
@@ -71,7 +94,17 @@ void tidy_take(struct coord *c, const struct host *host, const Weft__V1__Storage
                  strcmp(d->attempt, j->attempt_id) == 0;
     if (!asked || (!d->ok && !d->config)) // what failed is asked again, if that can help
         return;
+    bool deleted = d->op == WEFT__V1__STORAGE_OP__STORAGE_DELETE;
+    if (deleted != j->deleting) // it was asked to tidy before somebody wanted the job gone
+        return;
     j->tidy_conn = 0;
     j->untidy = TIDY;
+    if (deleted && d->ok) {
+        out_erase(c, ROW_JOB, j); // with its checkpoints and events
+        job_forget(j);
+        return;
+    }
+    if (deleted)
+        keep_job(j, d->why);
     job_touch(j);
 }

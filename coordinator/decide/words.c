@@ -15,8 +15,8 @@ static const char *const events[EVENT_KINDS] = {
     [EVENT_PREEMPTED] = "preempted", [EVENT_DRAINED] = "drained",     [EVENT_WAITS] = "waits",
     [EVENT_QUEUED] = "queued",       [EVENT_HELD] = "held",           [EVENT_RESUMED] = "resumed",
     [EVENT_CANCELLED] = "cancelled", [EVENT_SUCCEEDED] = "succeeded", [EVENT_FOUND] = "found",
-    [EVENT_REMOVED] = "removed",     [EVENT_ADOPTED] = "adopted",     [EVENT_UNUSED] = "unused",
-    [EVENT_CHANGED] = "changed",     [EVENT_DROPPED] = "dropped",
+    [EVENT_REMOVED] = "removed",     [EVENT_ADOPTED] = "adopted",     [EVENT_DELETED] = "deleted",
+    [EVENT_UNUSED] = "unused",       [EVENT_CHANGED] = "changed",     [EVENT_DROPPED] = "dropped",
 };
 static const char *const times[TIME_KINDS] = {
     [TIME_QUEUED] = "queued",         [TIME_STARTING] = "starting",
@@ -40,6 +40,7 @@ static const char *const verbs[AUDIT_VERBS] = {
     [AUDIT_UNCORDON] = "uncordon",
     [AUDIT_DRAIN] = "drain",
     [AUDIT_ADOPT] = "adopt",
+    [AUDIT_DELETE] = "delete",
     [AUDIT_SUBMIT] = "submit",
     [AUDIT_JOIN] = "join",
     [AUDIT_ACT_ON_HOST] = "act on a host",

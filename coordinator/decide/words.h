@@ -48,6 +48,7 @@ enum event_kind {
     EVENT_SUCCEEDED,
     EVENT_FOUND,   // its folder was found after a lost database
     EVENT_ADOPTED, // a person took a found job as theirs
+    EVENT_DELETED, // somebody wants it gone: its folder is removed first
     EVENT_CHANGED, // it continues with another text
     EVENT_DROPPED, // the loss or gradient of a step is not finite
     EVENT_KINDS
@@ -93,6 +94,7 @@ enum audit_verb {
     AUDIT_UNCORDON = WEFT__V1__VERB__UNCORDON,
     AUDIT_DRAIN = WEFT__V1__VERB__DRAIN,
     AUDIT_ADOPT = WEFT__V1__VERB__ADOPT,
+    AUDIT_DELETE = WEFT__V1__VERB__DELETE,
     AUDIT_SUBMIT,
     AUDIT_JOIN,
     AUDIT_ACT_ON_HOST, // refused to a client before it was read

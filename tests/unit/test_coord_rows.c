@@ -71,6 +71,7 @@ static struct row held_job(struct arena *a)
     set_text(&r, "placement", "");
     row_value(&r, "state")->number = JOB_HELD;
     row_value(&r, "goal")->number = JOB_NONE;
+    row_value(&r, "deleting")->number = 0; // else it takes no verb
     return r;
 }
 
