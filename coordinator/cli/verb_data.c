@@ -129,10 +129,12 @@ static void print_result(const struct prepare *p, const struct prepare_result *r
                        token_splits[split], (unsigned long long)r->sum[split].tokens,
                        array_type_name(r->type), (unsigned long long)r->sum[split].documents,
                        r->shards[split], r->shards[split] == 1 ? "" : "s");
+    bool bytes = strcmp(tokenizer_identity(p->t), "bytes") == 0;
     plain_line(&out,
-               "in the job file: model.vocab: %lld, data: {format: tokens, train: {tokens: "
+               "in the job file: model.vocab: %lld, data: {format: tokens, %s%s%strain: {tokens: "
                "'%s/train-*.bin'}%s%s%s}",
-               (long long)tokenizer_vocab(p->t), p->out, r->shards[1] ? ", eval: {tokens: '" : "",
+               (long long)tokenizer_vocab(p->t), bytes ? "" : "tokenizer: '", bytes ? "" : p->out,
+               bytes ? "" : "', ", p->out, r->shards[1] ? ", eval: {tokens: '" : "",
                r->shards[1] ? p->out : "", r->shards[1] ? "/val-*.bin'}" : "");
     put_out(&out);
     if (p->val_fraction > 0 && !r->shards[1])

@@ -111,6 +111,14 @@ def test_a_tokenizer_is_learned_and_used(place):
     seen = json.loads(runs.weft("data", "inspect", str(place / "out"), "--json").out)["files"][0]
     assert len(seen["begins"]) > 40 and (texts[0] + "<|endoftext|>" + texts[1]).startswith(seen["begins"]), seen
     assert (place / "out/tokenizer.json").read_bytes() == (place / "t.json").read_bytes()
+    again = prepare(place / "in.jsonl.gz", "--out", place / "out", "--tokenizer", place / "t.json")
+    assert "nothing was done" in again.out and f"model.vocab: 700, data: {{format: tokens, tokenizer: '{place}/out', " in again.out, again
+    model = "{program: gpt2, layers: 1, embed: 16, heads: 2, seq: 32, vocab: 700}"
+    data = again.out.splitlines()[-1].split("data: ", 1)[1][:-1] + ", batch: 8}"
+    (place / "job.yaml").write_text(f"name: learned\nmodel: {model}\ndata: {data}\ntrain: {{steps: 2}}\n")
+    ran = subprocess.run([runs.WEFT, "run", "job.yaml"], cwd=place, capture_output=True, text=True, timeout=runs.WATCHDOG,
+                         check=False)  # fmt: skip
+    assert ran.returncode == 0, ran
 
 
 def test_standard_input_and_other_fields(place):
