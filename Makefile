@@ -57,7 +57,7 @@ DATA_SRC    := data_schema array array_type idx npy llmc token_index dataset tok
 DATA_SRC    += $(addprefix prepare/,input sources jsonl documents conveyor shards journal prepare piece_counts bpe_train train_tokenizer)
 DATA_SRC    := $(DATA_SRC:%=common/data/%.c)
 
-CKPT_SRC    := ckpt_schema slice shard_file deal manifest manifest_json durable store store_write load source match commit lost_steps ls
+CKPT_SRC    := ckpt_schema slice shard_file deal manifest manifest_json durable store store_write load source match commit lost_steps ls diff
 CKPT_SRC    := $(CKPT_SRC:%=common/ckpt/%.c)
 
 # Checkpoints of others, both ways.
@@ -176,7 +176,7 @@ PARITY_TESTS := jax
 CUDA_PARTS  := algos
 CUDA_RIGS   := products choices faults
 SIM_TESTS    := sim
-FUZZERS     := json tokenizer jsonl index array job model plan shard manifest frame up
+FUZZERS     := weights json tokenizer jsonl index array job model plan shard manifest frame up
 BENCHES     := kernels allreduce ckpt_write compile step
 # These link the service's libraries.
 SERVICE_BENCHES := hosts placement restart cancel

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
+#include <zlib.h>
 
 enum { VERSION_ZIP64 = 45, NPY_ALIGN = 64, CRC_AT = 14 };
 
@@ -23,46 +24,11 @@ static void put_le(struct buf *to, uint64_t x, int bytes)
         buf_putc(to, (char)(x >> (8 * i) & 0xff));
 }
 
-// ---- the checksum of zip -------------------------------------------------------------------------
-
-static uint32_t crc_table[8][256];
-
-static void fill_crc_table(void)
-{
-    for (uint32_t i = 0; i < 256; i++) {
-        uint32_t c = i;
-        for (int k = 0; k < 8; k++)
-            c = c & 1 ? c >> 1 ^ 0xedb88320 : c >> 1;
-        crc_table[0][i] = c;
-    }
-    for (int t = 1; t < 8; t++)
-        for (int i = 0; i < 256; i++)
-            crc_table[t][i] = crc_table[t - 1][i] >> 8 ^ crc_table[0][crc_table[t - 1][i] & 0xff];
-}
-
-static uint32_t crc_of(uint32_t crc, const unsigned char *p, uint64_t n)
-{
-    crc = ~crc;
-    for (; n >= 8; p += 8, n -= 8) {
-        uint32_t a, b;
-        memcpy(&a, p, 4);
-        memcpy(&b, p + 4, 4);
-        a ^= crc;
-        crc = crc_table[7][a & 0xff] ^ crc_table[6][a >> 8 & 0xff] ^ crc_table[5][a >> 16 & 0xff] ^
-              crc_table[4][a >> 24] ^ crc_table[3][b & 0xff] ^ crc_table[2][b >> 8 & 0xff] ^
-              crc_table[1][b >> 16 & 0xff] ^ crc_table[0][b >> 24];
-    }
-    while (n--)
-        crc = crc >> 8 ^ crc_table[0][(crc ^ *p++) & 0xff];
-    return ~crc;
-}
-
 // ---- entries -------------------------------------------------------------------------------------
 
 int npz_open(struct npz *z, int dirfd, const char *name, struct err *e)
 {
     *z = (struct npz){0};
-    fill_crc_table();
     return stream_create(&z->file, dirfd, name, e);
 }
 
@@ -103,7 +69,7 @@ int npz_begin(struct npz *z, const char *name, const struct shape *shape, struct
     snprintf(z->name, sizeof z->name, "%s.npy", name);
     z->at = stream_tell(&z->file);
     z->bytes = bytes + npy.len;
-    z->crc = crc_of(0, (const unsigned char *)npy.data, npy.len);
+    z->crc = (uint32_t)crc32_z(0, (const unsigned char *)npy.data, npy.len);
     put_le(&head, 0x04034b50, 4);
     put_common(&head, 0, strlen(z->name), 20);
     buf_puts(&head, z->name);
@@ -121,7 +87,7 @@ int npz_begin(struct npz *z, const char *name, const struct shape *shape, struct
 
 int npz_put(struct npz *z, const void *bytes, uint64_t n, struct err *e)
 {
-    z->crc = crc_of(z->crc, bytes, n);
+    z->crc = (uint32_t)crc32_z(z->crc, bytes, n);
     return stream_write(&z->file, bytes, n, e);
 }
 

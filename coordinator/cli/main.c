@@ -86,8 +86,12 @@ static const struct verb verbs[] = {
      ARGS_MAX, verb_act, A_HOST, WEFT__V1__VERB__DRAIN},
     {"checkpoints", "JOB", "the checkpoints the coordinator knows of", REMOTE, 1, 1,
      verb_checkpoints, A_JOB, 0},
-    {"ckpt", "ls|verify DIR", "list checkpoints, or read and check every byte", F(JSON), 1, 2,
-     verb_ckpt, NULL, 0},
+    {"ckpt", "ls|verify DIR, diff A B",
+     "list checkpoints, read and check every byte, or compare two", F(JSON), 1, 3, verb_ckpt,
+     "diff: tensor by tensor, without padding; exit 1 where they differ. A and B are checkpoints "
+     "as for "
+     "export.",
+     0},
     {"export", "CKPT DIR", "a checkpoint as transformers or numpy open it",
      F(TO) | F(DTYPE) | F(SHARD_SIZE) | F(PROGRAM) | F(SET) | F(JSON), 2, 2, verb_export,
      "CKPT is a step's folder, or a job's (@STEP: of that step, else the newest), or the name of a "

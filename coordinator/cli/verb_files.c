@@ -3,20 +3,21 @@
 #include <string.h>
 
 #include "common/base/plain.h"
+#include "common/ckpt/diff.h"
 #include "common/ckpt/ls.h"
+#include "common/ckpt/source.h"
+#include "coordinator/cli/bar.h"
 #include "coordinator/cli/cli_print.h"
+#include "coordinator/cli/run_record.h"
 #include "coordinator/cli/verbs.h"
 
-int verb_ckpt(const struct verb *v, const struct args *a)
+// ---- ls, verify ----------------------------------------------------------------------------------
+
+static int list_checkpoints(const struct args *a, bool deep)
 {
     struct ls ls = {0};
     struct buf out = {0};
     struct err e = {0};
-    bool deep = strcmp(a->pos[0], "verify") == 0;
-    if (!deep && strcmp(a->pos[0], "ls") != 0)
-        return refuse_word(v, a->pos[0], (const char *const[]){"ls", "verify"}, 2);
-    if (a->npos < 2)
-        return usage(v, "which folder?");
     if (ls_collect(&ls, a->pos[1], deep, &e)) {
         plain_error("weft ckpt: %s", e.text);
         ls_clear(&ls);
@@ -27,4 +28,63 @@ int verb_ckpt(const struct verb *v, const struct args *a)
     put_out(&out);
     ls_clear(&ls);
     return ok ? CLIENT_OK : CLIENT_FAILED;
+}
+
+// ---- diff ----------------------------------------------------------------------------------------
+
+static int show_progress(void *ctx, uint64_t bytes, uint64_t of)
+{
+    char done[WORD_MAX], all[WORD_MAX];
+    bar_show(ctx, bytes, of, "%s of %s", word_bytes((int64_t)bytes, done),
+             word_bytes((int64_t)of, all));
+    return bar_interrupted();
+}
+
+static int compare_checkpoints(const struct args *a)
+{
+    struct load load[2] = {{.dirfd = -1}, {.dirfd = -1}};
+    struct manifest_source pin;
+    struct arena arena = {0};
+    struct diff d = {0};
+    struct bar bar;
+    struct buf out = {0};
+    struct err e = {0};
+    int rc = 0;
+    for (int i = 0; i < 2 && !rc; i++) {
+        int64_t step;
+        const char *path = record_find_checkpoint(a->pos[1 + i], &arena, &step);
+        rc = source_open(&load[i], NULL, path, step, false, &arena, &pin, &e);
+    }
+    bool opened = !rc;
+    bar_begin(&bar, "compare", a->json);
+    if (opened)
+        rc = diff_make(&d, &load[0], &load[1], show_progress, &bar, &e);
+    bar_end(&bar);
+    if (rc)
+        plain_error("weft ckpt: %s", e.text);
+    else
+        (a->json ? diff_print_json : diff_print_text)(&d, &out);
+    bool same = !rc && diff_same(&d);
+    put_out(&out);
+    diff_clear(&d);
+    load_close(&load[0]);
+    load_close(&load[1]);
+    arena_clear(&arena);
+    if (rc == ERR_ABORTED)
+        return CLIENT_INTERRUPTED;
+    return !opened ? CLIENT_USAGE : same ? CLIENT_OK : CLIENT_FAILED;
+}
+
+int verb_ckpt(const struct verb *v, const struct args *a)
+{
+    static const char *const acts[] = {"ls", "verify", "diff"};
+    enum { LS, VERIFY, DIFF, ACTS };
+    int act = LS;
+    while (act < ACTS && strcmp(a->pos[0], acts[act]) != 0)
+        act++;
+    if (act == ACTS)
+        return refuse_word(v, a->pos[0], acts, ACTS);
+    if (a->npos != (act == DIFF ? 3 : 2))
+        return usage(v, act == DIFF ? "diff takes two checkpoints" : "which folder?");
+    return act == DIFF ? compare_checkpoints(a) : list_checkpoints(a, act == VERIFY);
 }

@@ -6,7 +6,7 @@
 #   run.sh BUILD [NAME...]
 #
 # NAME: start steps ckpt kernels choices compile service hosts placement restart allreduce peers order fuse progress pipelines
-# experts wire tokens; default: all. A benchmark whose peer is not installed (mpicc for allreduce; TORCH_PYTHON or BUILD/torch for
+# experts wire tokens weights; default: all. A benchmark whose peer is not installed (mpicc for allreduce; TORCH_PYTHON or BUILD/torch for
 # peers and experts, TOKENIZERS_PYTHON for tokens) is left out, and that is said.
 set -u
 build=$(cd "$1" && pwd)
@@ -48,7 +48,7 @@ without() {
     echo "LEFT OUT  $1: $2"
 }
 
-[ $# -gt 0 ] || set -- start steps ckpt kernels choices compile service hosts placement restart allreduce peers order fuse progress pipelines experts wire tokens
+[ $# -gt 0 ] || set -- start steps ckpt kernels choices compile service hosts placement restart allreduce peers order fuse progress pipelines experts wire tokens weights
 for bench in "$@"; do
     case $bench in
     start) keep start /usr/bin/python3 tests/bench/start.py "$build" ;;
@@ -81,6 +81,7 @@ for bench in "$@"; do
             without tokens "no TOKENIZERS_PYTHON that has PyPI's tokenizers"
         fi
         ;;
+    weights) keep weights /usr/bin/python3 tests/bench/weights.py "$build/weft" ;;
     fuse) keep fuse /usr/bin/python3 tests/bench/fuse.py "$build" ;;
     *)
         echo "no benchmark is called $bench"

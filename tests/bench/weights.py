@@ -82,7 +82,10 @@ def write(folder, config, gb):
 
 def measure(what, *command):
     begun = time.monotonic()
-    pid = os.spawnv(os.P_NOWAIT, command[0], [str(c) for c in command])
+    sys.stdout.flush()
+    pid = os.posix_spawn(command[0], [str(c) for c in command], os.environ,
+                         file_actions=[(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
+                                       (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0)])
     _, status, usage = os.wait4(pid, 0)
     seconds = time.monotonic() - begun
     assert status == 0, command

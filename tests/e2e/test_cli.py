@@ -246,7 +246,7 @@ def test_wrong_use_ends_with_2_and_says_what_is_wanted(args):
 
 
 @pytest.mark.parametrize("verb, word, known", [
-    ("data", "inspct", "inspect, prepare or train-tokenizer; did you mean inspect?"), ("ckpt", "rm", "ls or verify"),
+    ("data", "inspct", "inspect, prepare or train-tokenizer; did you mean inspect?"), ("ckpt", "rm", "ls, verify or diff"),
     ("model", "shwo", "list, show, check or new; did you mean show?"),
 ])  # fmt: skip
 def test_an_unknown_word_of_a_verb_is_named_with_the_known_ones(verb, word, known):

@@ -302,6 +302,28 @@ def test_a_training_begins_with_it_and_what_it_makes_is_exported(llama, tmp_path
     assert read(tmp_path / "same" / "model.safetensors") == last
 
 
+def test_checkpoints_are_compared_tensor_by_tensor(llama, tmp_path):
+    def change(t):
+        dtype, shape, raw = t["model.layers.1.self_attn.v_proj.weight"]
+        values = np.frombuffer(raw, np.float32).copy()
+        values[7] += 0.5
+        t["model.layers.1.self_attn.v_proj.weight"] = dtype, shape, values.tobytes()
+
+    tied = tmp_path / "tied"
+    weft("import", FOLDERS / "llama32", "--out", tied)
+    weft("import", llama.dir, "--out", tmp_path / "a")
+    llama.tensors(change)
+    weft("import", llama.dir, "--out", tmp_path / "b")
+    assert weft("ckpt", "diff", tmp_path / "a", next((tmp_path / "a").glob("step-*"))).startswith("27 tensors are equal, 0")
+    done = subprocess.run([BUILD / "weft", "ckpt", "diff", tmp_path / "a", tmp_path / "b", "--json"], capture_output=True, check=False)
+    said = json.loads(done.stdout)
+    other = [t for t in said["tensors"] if t["state"] != "equal"]
+    assert done.returncode == 1 and not said["same"] and [t["name"] for t in other] == ["layers/1/attn/kv/weight"]
+    assert abs(other[0]["max_abs"] - 0.5) < 1e-6 and other[0]["elements"] == 2 * 16 * 2 * 6
+    done = subprocess.run([BUILD / "weft", "ckpt", "diff", tmp_path / "a", tied], capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and "head/weight: only in A\n" in done.stdout and "1 are only in A, 0 only in B" in done.stdout
+
+
 def test_an_interrupt_leaves_nothing(llama, tmp_path):
     (tmp_path / "fifo").mkdir()
     weft("import", llama.dir, "--out", llama.out)

@@ -67,7 +67,7 @@ HOMES = {  # header prefix -> the only place that may include it
     "oneapi": "kernels/cpu/",
     "protobuf-c": ("common/rpc/",),
     "microhttpd.h": "coordinator/serve/http.c",
-    "zlib.h": "common/data/prepare/",
+    "zlib.h": ("common/data/prepare/", "common/weights/npz.c"),
     "zstd.h": "common/data/prepare/",
     "cuda": "kernels/cuda/",
     "nccl.h": "worker/collective/nccl.c",
