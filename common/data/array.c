@@ -176,8 +176,9 @@ int array_map(struct array *a, const char *root, const char *path, struct err *e
     if (fstat(a->fd, &st) != 0)
         rc = err_errno(e, ERR_IO, "cannot stat %s", path);
     else if (S_ISDIR(st.st_mode))
-        rc = err_set(e, ERR_DATA, "%s is a folder: name the files in it, as '%s/train-*.bin'", path,
-                     path);
+        rc = err_set(e, ERR_DATA,
+                     "%s: a folder, not a regular file: name the files in it, as '%s/train-*.bin'",
+                     path, path);
     else if (!S_ISREG(st.st_mode))
         rc = err_set(e, ERR_DATA, "%s: not a regular file", path);
     if (!rc && st.st_size > 0) {
