@@ -271,17 +271,34 @@ bool ls_ok(const struct ls *l)
 }
 
 // ---- printing ----
+// The column of losses, which is there where some checkpoint was evaluated.
+static const char *print_loss(const struct ls_item *x, bool wanted, char out[40])
+{
+    char text[32] = "-";
+    out[0] = 0;
+    if (x && x->evaluated)
+        snprintf(text, sizeof text, "%.4g%s", x->eval_loss, x->best ? " (best)" : "");
+    if (wanted)
+        snprintf(out, 40, "%-17s ", x ? text : "eval loss");
+    return out;
+}
+
 void ls_print_text(const struct ls *l, struct buf *out)
 {
+    char loss[40];
+    bool losses = false;
+    for (int i = 0; i < l->n; i++)
+        losses = losses || l->items[i].evaluated;
     if (!l->n)
         buf_puts(out, "no checkpoints\n");
     else
-        buf_printf(out, "%10s %6s %7s %14s  %-9s %-15s %s\n", "step", "epoch", "shards", "bytes",
-                   "state", "eval loss", "directory");
+        buf_printf(out, "%10s %6s %7s %14s  %-9s %s%s\n", "step", "epoch", "shards", "bytes",
+                   "state", print_loss(NULL, losses, loss), "directory");
     for (int i = 0; i < l->n; i++) {
         const struct ls_item *x = &l->items[i];
+        (void)print_loss(x, losses, loss);
         if (x->unused) {
-            plain_line(out, "%10s %6s %7s %14s  %-9s %-15s %s", "-", "-", "-", "-", "unused", "-",
+            plain_line(out, "%10s %6s %7s %14s  %-9s %s%s", "-", "-", "-", "-", "unused", loss,
                        x->dir);
             plain_line(out, "           %s", x->errors[0]);
             continue;
@@ -291,10 +308,7 @@ void ls_print_text(const struct ls *l, struct buf *out)
                             : !x->committed ? "open"
                             : l->deep       ? "verified"
                                             : "ok";
-        char loss[40] = "-";
-        if (x->evaluated)
-            snprintf(loss, sizeof loss, "%.4g%s", x->eval_loss, x->best ? " (best)" : "");
-        plain_line(out, "%10" PRId64 " %6" PRId64 " %7d %14" PRIu64 "  %-9s %-15s %s", x->step,
+        plain_line(out, "%10" PRId64 " %6" PRId64 " %7d %14" PRIu64 "  %-9s %s%s", x->step,
                    x->epoch, x->shards, x->bytes, state, loss, x->dir);
         for (int k = 0; k < x->nerrors; k++)
             plain_line(out, "           %s", x->errors[k]);

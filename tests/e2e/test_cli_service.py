@@ -134,7 +134,7 @@ def test_workers_and_checkpoints_are_lists_under_their_names(desk):
     c = desk.json("checkpoints", "small")
     assert c["store"] == "/store/small-01234567"
     assert c["checkpoints"] == [{"job": None, "step": 10, "epoch": 1, "state": "COMMITTED", "bad": True,
-                                 "why": None, "t_ms": 0}]  # fmt: skip
+                                 "why": None, "t_ms": 0, "evaluated": False, "eval_loss": None, "best": False}]  # fmt: skip
 
 
 def test_why_prints_events_and_where_the_time_went(desk):
