@@ -54,8 +54,10 @@ static int write_pair(const struct tls_pair *ca, const struct tls_leaf *leaf, bo
         rc = tls_key_parse(buf_str(&key), &made.key, e);
     else if (rc == ERR_NOTFOUND)
         rc = tls_key_new(&made.key, e);
-    rc = rc ? rc : tls_cert_make_leaf(ca, made.key, leaf, &made.cert, e);
-    rc = rc ? rc : tls_cert_print(made.cert, &cert, e);
+    if (!rc)
+        rc = tls_cert_make_leaf(ca, made.key, leaf, &made.cert, e);
+    if (!rc)
+        rc = tls_cert_print(made.cert, &cert, e);
     if (!rc && !kept)
         rc = tls_key_print(made.key, &key, e);
     if (!rc && chain)

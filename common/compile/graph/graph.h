@@ -212,10 +212,9 @@ int graph_matmul_as(struct graph *g, int a, int b, int n, const enum dim *out_di
 
 // Whether the node brings a parameter to the compute dtype: the first microbatch does it for all.
 bool node_casts_param(const struct node *n);
-// Lists the nodes that read each value: those of value v are readers[first[v]] to before
-// readers[first[v + 1]].
+// Lists the nodes that read each value: of value v readers[first[v]] to before readers[first[v + 1]].
 void graph_find_readers(const struct graph *g, int **first, int **readers);
-// Drops the nodes that are marked; outputs that are then made by nobody have the producer −1.
+// Drops the marked nodes; what nobody makes then has the producer −1.
 void graph_drop_nodes(struct graph *g, const bool *dropped);
 // The node is copied; its inputs and outputs are ids of this graph.
 struct node *graph_node(struct graph *g, const struct node *n);
