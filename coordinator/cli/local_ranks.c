@@ -26,6 +26,7 @@
 #include "common/language/model_facts.h"
 #include "common/plan/plan.h"
 #include "common/plan/schema_list.h"
+#include "common/tokenizer/tokenizer.h"
 #include "coordinator/cli/run_record.h"
 
 enum { TURN_MS = 50, RANKS_END_S = 5, JOIN_S = 60, SETTINGS_MAX = ARGS_MAX_SET + 16 };
@@ -137,6 +138,11 @@ static int read_job(struct local_ranks *l, const struct local_options *o, struct
         set[n++] = o->set[i];
     if (job_parse(&l->arena, &weft_schema, NULL, "/", text, strlen(text), set, n, &l->job, &errs))
         return job_errors_err(&errs, e);
+    const char *beside = arena_printf(&l->arena, "%s/" STORE_TOKENIZER, l->store);
+    char identity[TOKENIZER_IDENTITY_LEN];
+    struct err none = {0};
+    if (tokenizer_identify(NULL, beside, identity, &none) != ERR_NOTFOUND)
+        l->job.data.tokenizer = beside; // the job's own path was beneath another root
     if (o->only == PROGRAM_SAMPLE && !l->job.model.facts->samples)
         return err_set(
             e, ERR_INVALID,

@@ -112,18 +112,11 @@ static int find_prompts(struct generate *v, struct err *e)
 
 // ---- what may be asked of this model ----
 
-// That of --tokenizer, else the one beside the checkpoints, else what the job says.
 static int open_tokenizer(struct generate *v, struct err *e)
 {
     const char *name = v->args->tokenizer;
-    const char *beside = arena_printf(&v->arena, "%s/" STORE_TOKENIZER, v->ranks.store);
-    int rc = tokenizer_open(&v->tokenizer, name ? name : beside, e);
-    if (!name && rc == ERR_NOTFOUND) {
-        name = job_tokenizer(&v->ranks.job, &v->arena);
-        rc = tokenizer_open(&v->tokenizer, name, e);
-    }
-    name = name ? name : beside;
-    if (rc)
+    name = name ? name : job_tokenizer(&v->ranks.job, &v->arena);
+    if (tokenizer_open(&v->tokenizer, name, e))
         return err_wrap(e, "tokenizer %s", name);
     v->work = tokenizer_work_new(v->tokenizer);
     return 0;

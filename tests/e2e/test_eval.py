@@ -143,3 +143,41 @@ def test_an_imported_model_scores_and_writes_what_transformers_logits_say(tmp_pa
 def test_what_cannot_be_is_refused_before_any_rank_starts(trained, text, args, says):
     args = [str(text / "more.tokens") if a == "TEXT" else a for a in args]
     assert says in evaluate(trained, *args, code=2)
+
+
+def test_a_tokenizer_of_ones_own_goes_the_whole_way(place):
+    """From text to tokens to a training, and then with the checkpoint alone: its folder holds the tokenizer."""
+
+    def weft(*args):
+        end = runs.weft(*args, cwd=place)
+        assert end.code == 0, end
+        return end.out
+
+    for n in range(4):
+        (place / f"{n}.txt").write_text(pathlib.Path("/usr/share/common-licenses/GPL-3").read_text()[n * 5000 :][:5000])
+    weft("data", "train-tokenizer", "[0-3].txt", "--vocab", "300", "--out", "own.json")
+    weft("data", "prepare", "[0-3].txt", "--tokenizer", "own.json", "--val-fraction", "0.5", "--out", "tokens")
+    weft("data", "prepare", "0.txt", "--tokenizer", "bytes", "--out", "others")
+    made = {
+        "name": "own",
+        "model": {"program": "gpt2", "layers": 1, "embed": 32, "heads": 4, "seq": SEQ, "vocab": 300},
+        "data": {"tokenizer": "own.json", "train": {"tokens": "tokens/train-*.bin"}, "eval": {"tokens": "tokens/val-*.bin"}, "batch": 8},
+        "train": {"steps": 4},
+    }  # fmt: skip
+    (place / "job.yaml").write_text(json.dumps(made))
+    weft("run", "job.yaml")
+    (ckpt,) = place.glob("ckpt/own-*")
+    (place / "own.json").rename(place / "moved")
+    row = [json.loads(x) for x in (ckpt / "metrics.jsonl").read_text().splitlines()][-1]
+    got = json.loads(weft("eval", str(ckpt), "--data", "tokens/val-*.bin", "--json"))
+    assert math.isclose(got["loss"], row["eval_loss"], rel_tol=2e-6)
+    assert 0 < got["bits_per_byte"] < got["loss"] / math.log(2)
+    said = json.loads(weft("generate", str(ckpt), "--prompt", "This License", "--tokens", "8", "--json"))
+    assert len(said["ids"]) == 8
+    end = runs.weft("eval", str(ckpt), "--data", "others/train-*.bin", cwd=place)
+    assert end.code != 0 and "its tokens were made by tokenizer bytes" in end.err, end
+    weft("export", str(ckpt), "hf")
+    assert (place / "hf/tokenizer.json").read_bytes() == (place / "moved").read_bytes()
+    weft("import", "hf", "--out", "back")
+    assert json.loads(weft("eval", "back", "--data", "tokens/val-*.bin", "--json"))["loss"] == got["loss"]
+    assert json.loads(weft("generate", "back", "--prompt", "This License", "--tokens", "8", "--json"))["ids"] == said["ids"]
