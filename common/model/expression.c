@@ -282,6 +282,13 @@ static int place_argument(struct builder *b, const struct function *f, const str
     return -1;
 }
 
+// An elementwise op of one operand has no function of its own.
+static struct term apply_function(struct builder *b, const struct function *f,
+                                  const struct term *arg)
+{
+    return f->call ? f->call(b, arg) : algebra_apply(b, f->op, arg[0]);
+}
+
 static struct term call_function(struct builder *b, const struct function *f, const struct expr *e,
                                  const char *scope)
 {
@@ -303,7 +310,7 @@ static struct term call_function(struct builder *b, const struct function *f, co
     b->prefix = scope ? scope : prefix;
     b->drawn = scope || !e->n ? NULL : find_drawn(b, e->arg[0]);
     b->dropped = scope || !e->n ? NULL : find_dropped(b, e->arg[0]);
-    struct term out = f->call ? f->call(b, arg) : algebra_apply(b, f->op, arg[0]);
+    struct term out = apply_function(b, f, arg);
     build_check(b);
     b->prefix = prefix;
     b->drawn = b->dropped = NULL;
@@ -421,7 +428,7 @@ static struct term evaluate_call(struct builder *b, const struct expr *e)
         struct term t = evaluate(b, e->arg[0]);
         b->at = e;
         if (b->failed || !term_has_number(&t))
-            return b->failed ? t : f->call(b, &t);
+            return b->failed ? t : apply_function(b, f, &t);
         return call_number_function(b, of_numbers, e);
     }
     if (f)
