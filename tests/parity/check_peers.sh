@@ -72,3 +72,6 @@ done
 
 echo "4 learning a tokenizer"
 "$python" $here/train_tokenizer.py "$build/weft" "$scratch/train"
+
+echo "5 tokenizers"
+RUST_BACKTRACE=0 "$python" $here/tokenizers_texts.py "$build/tests/tokenize"

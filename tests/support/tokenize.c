@@ -46,6 +46,7 @@ static int take_text(struct session *s, bool timed, struct err *e)
     tokenizer_decode(s->t, s->ids.data, s->ids.n, false, &s->decoded);
     put_run(s->ids.data, (uint32_t)s->ids.n, sizeof *s->ids.data);
     put_run(buf_str(&s->decoded), (uint32_t)s->decoded.len, 1);
+    fflush(stdout); // who asked waits for it
     return 0;
 }
 
