@@ -176,8 +176,8 @@ static int open_snapshot(struct saver *s, struct err *e)
     return snapshot_new(&s->snapshot, &c, e);
 }
 
-// The tokenizer's files lie beside the checkpoints, written once: who generates or exports finds them
-// there. Another that is there already belongs to what was trained so far.
+// The tokenizer's files lie beside the checkpoints, written once, by rank 0: who generates or exports
+// finds them there. Another that is there already belongs to what was trained so far.
 static int keep_tokenizer(struct saver *s, struct err *e)
 {
     const struct tokenizer *t = s->o.tokenizer;
@@ -208,7 +208,7 @@ static int open_parts(struct saver *s, struct err *e)
     int rc = deal_make(&s->arena, state->parts, state->nparts, a->ranks, &s->deal, e);
     if (!rc)
         rc = store_open(&s->store, a->checkpoint_root, a->store, e);
-    if (!rc && s->o.tokenizer)
+    if (!rc && s->o.tokenizer && a->rank == 0)
         rc = keep_tokenizer(s, e);
     if (rc)
         return rc;
