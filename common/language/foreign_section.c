@@ -158,14 +158,22 @@ static void parse_tensor(struct parser *p, struct foreign_line *to)
         if (!t->plus_one)
             parser_fail(p, "1");
     }
+    int sums = 0;
     for (int i = 0; i < t->ndims && !p->lost; i++) {
         int terms = t->dim[i].nterms;
+        sums += terms > 0;
         if (t->ndims > 8 || (terms && terms != t->n)) {
             model_error_at(p->errs, to->at,
                            terms ? "a sum of %d for %d parameters" : "more than 8 dimensions",
                            terms, t->n);
             p->lost = true;
         }
+    }
+    if (t->n > 1 && sums != 1 && !p->lost) {
+        model_error_at(p->errs, to->at,
+                       "%d parameters make one tensor: exactly one dimension is their sum, (a + b)",
+                       t->n);
+        p->lost = true;
     }
 }
 

@@ -420,6 +420,11 @@ static bool is_above(const struct config *c, const struct foreign_line *line, co
 
 static bool is_neutral(struct config *c, const char *name, const struct json *v)
 {
+    for (const struct switched_field *s = switched_fields; s->name; s++) {
+        const struct json *by = json_get(c->root, s->by);
+        if (strcmp(s->name, name) == 0 && by && by->type == JSON_BOOL && !by->boolean)
+            return true;
+    }
     const struct neutral_field *f = neutral_fields;
     while (f->name && strcmp(f->name, name) != 0)
         f++;

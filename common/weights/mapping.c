@@ -423,6 +423,14 @@ static int add_lines(struct maker *k, const struct foreign_line *line)
 
 // ---- accounts ------------------------------------------------------------------------------------
 
+static int64_t piece_elements(const struct weight_piece *x)
+{
+    int64_t n = 1;
+    for (int i = 0; i < x->natoms; i++)
+        n *= x->atom[i].n;
+    return n;
+}
+
 // Every element of each parameter is named once: its boxes are told apart by the entries that they
 // fix, all of the same dimensions, and have as many elements as it has.
 static int check_param(struct maker *k, const struct weight_param *p, int n, const int *piece)
@@ -435,18 +443,15 @@ static int check_param(struct maker *k, const struct weight_param *p, int n, con
         elements *= p->size[d];
     for (int i = 0; i < n && !rc; i++) {
         const struct weight_piece *x = &m->pieces[piece[i]];
-        int64_t size = 1;
         bool alike = true;
         struct buf key = {0};
         for (int d = 0; d < p->shape.n; d++) {
             alike &= (x->fixed[d] < 0) == (m->pieces[piece[0]].fixed[d] < 0);
             buf_printf(&key, "%" PRId64 " ", x->fixed[d]);
         }
-        for (int t = 0; t < x->natoms; t++) {
-            size *= x->atom[t].n;
+        for (int t = 0; t < x->natoms; t++)
             buf_printf(&key, "%" PRId64 " ", x->atom[t].at[OURS]);
-        }
-        named += size;
+        named += piece_elements(x);
         if (!alike || map_put(&seen, buf_str(&key), &seen))
             rc = err_set(k->e, ERR_INVALID, "%s: `export hf` names a part of %s twice",
                          k->sizes->program->name, p->name);
@@ -458,6 +463,21 @@ static int check_param(struct maker *k, const struct weight_param *p, int n, con
                      "%s: `export hf` names %" PRId64 " of the %" PRId64 " elements of %s",
                      k->sizes->program->name, named, elements, p->name);
     return rc;
+}
+
+// Pieces fill a tensor: as many elements as it has are put into it.
+static int check_tensor(struct maker *k, const struct weight_tensor *t, int n, const int *piece)
+{
+    int64_t elements = 1, put = 0;
+    for (int d = 0; d < t->shape.n; d++)
+        elements *= t->shape.dim[d];
+    for (int i = 0; i < n; i++)
+        put += piece_elements(&k->m->pieces[piece[i]]);
+    return put == elements
+               ? 0
+               : err_set(k->e, ERR_INVALID,
+                         "%s:%d: %" PRId64 " elements are put into %s, which has %" PRId64,
+                         k->sizes->program->name, t->line, put, t->name, elements);
 }
 
 static void list_pieces(struct mapping *m, struct arena *a, enum weight_side side, int objects)
@@ -488,6 +508,9 @@ int mapping_make(struct mapping *m, struct arena *a, const struct model_sizes *s
     for (int i = 0; i < params->n && !rc; i++)
         rc = check_param(&k, &params->param[i], m->first[OURS][i + 1] - m->first[OURS][i],
                          m->piece[OURS] + m->first[OURS][i]);
+    for (int i = 0; i < m->ntensors && !rc; i++)
+        rc = check_tensor(&k, &m->tensors[i], m->first[THEIRS][i + 1] - m->first[THEIRS][i],
+                          m->piece[THEIRS] + m->first[THEIRS][i]);
     map_clear(&k.params);
     map_clear(&k.tensors);
     return rc;

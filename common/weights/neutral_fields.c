@@ -59,6 +59,10 @@ const struct neutral_field neutral_fields[] = {
     {"summary_first_dropout", NULL, "of classifiers"},
     // what acts only beside a setting that the program's lines compare
     {"max_window_layers", NULL, "counts where use_sliding_window is true"},
+    {"use_mrope", "false", "positions are of one kind"},
+    {"rope_interleaved", "false", "halves are turned together"},
+    {"is_llama_config", NULL, "of the program that trained it"},
+    {"transformers.js_config", NULL, "of a program for browsers"},
     {"add_cross_attention", "false", "there is none"},
     {"is_decoder", NULL, "of encoders with decoders"},
     {"is_encoder_decoder", "false", "there is no encoder"},
@@ -68,5 +72,10 @@ const struct neutral_field neutral_fields[] = {
     {"use_bidirectional_attention", "false", "there is none"},
     {"sliding_window", "null", "there is none"},
     {NULL, NULL, NULL},
+};
+
+const struct switched_field switched_fields[] = {
+    {"sliding_window", "use_sliding_window"},
+    {NULL, NULL},
 };
 // clang-format on

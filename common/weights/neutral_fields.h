@@ -9,3 +9,9 @@ struct neutral_field {
     const char *why;
 };
 extern const struct neutral_field neutral_fields[]; // ends with a null name
+
+// Neutral, whatever the value, where another field of the same file is false.
+struct switched_field {
+    const char *name, *by;
+};
+extern const struct switched_field switched_fields[]; // ends with a null name

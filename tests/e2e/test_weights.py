@@ -90,6 +90,31 @@ def test_a_config_that_means_something_else_is_refused_by_its_field(llama, field
     llama.refused(*words, args=() if "architectures" in fields else ("--program", "llama"))
 
 
+@pytest.mark.parametrize("name, fields", [
+    ("qwen2", {"sliding_window": 32768, "max_window_layers": 21, "use_sliding_window": False, "use_mrope": False}),
+    ("llama3", {"is_llama_config": True, "rope_interleaved": False, "transformers.js_config": {"dtype": "q4"}}),
+    ("deepseek-v2-lite", {"max_position_embeddings": 163840}),
+])
+def test_fields_as_published_configs_have_them_are_taken(tmp_path, name, fields):
+    f = Folder(tmp_path, name)
+    f.config(**fields)
+    weft("import", f.dir, "--out", f.out)
+    weft("export", f.out, tmp_path / "hf")
+    assert read(tmp_path / "hf" / "model.safetensors") == read(f.dir / "model.safetensors")
+
+
+@pytest.mark.parametrize("name, fields, words", [
+    ("qwen2", {"sliding_window": 8, "use_sliding_window": True}, ["use_sliding_window", "true"]),
+    ("qwen2", {"use_mrope": True}, ["use_mrope"]),
+    ("mixtral", {"sliding_window": 8}, ["sliding_window"]),
+    ("llama3", {"rope_interleaved": True}, ["rope_interleaved"]),
+])
+def test_the_same_fields_are_refused_where_they_count(tmp_path, name, fields, words):
+    f = Folder(tmp_path, name)
+    f.config(**fields)
+    f.refused("config.json", *words)
+
+
 def test_each_tensor_is_accounted_for(llama, tmp_path):
     name = "model.layers.1.mlp.up_proj.weight"
     original = (llama.dir / "model.safetensors").read_bytes()
@@ -261,6 +286,13 @@ def test_a_program_of_ones_own_may_say_how_it_is_called(tmp_path):
     assert "another model" in weft("export", f.out, tmp_path / "no", "--program", other, code=1)
     own.write_text(own.read_text().replace("norm.weight[embed]", "norm.weight[mlp]"))
     assert "own.model:" in weft("export", f.out, tmp_path / "no", "--program", own, code=1)
+    for dims in "[mlp, embed]", "[(mlp + mlp), (embed + embed)]":
+        two = section.replace("{gate|up}/weight", "gate/weight, layers/{n}/mlp/up/weight").replace("mlp.{}_proj.weight[mlp, embed]", "mlp.both.weight" + dims)
+        assert two != section
+        own.write_text(head + "\nexport hf\n" + two)
+        err = weft("export", f.out, tmp_path / "no", "--program", own, code=1)
+        assert "own.model:" in err and "exactly one dimension is their sum" in err, err
+    assert not list(tmp_path.glob("no*"))
 
 
 def test_the_section_is_no_part_of_a_jobs_identity(tmp_path):
