@@ -103,8 +103,24 @@ int folder_sync(const char *path, struct err *e)
 int folder_write(const char *dir, const char *name, const char *text, enum folder_lasting lasting,
                  struct err *e)
 {
+    return folder_write_bytes(dir, name, text, strlen(text), lasting, e);
+}
+
+static bool write_all(int fd, const char *bytes, size_t len)
+{
+    for (size_t at = 0; at < len;) {
+        ssize_t n = write(fd, bytes + at, len - at);
+        if (n < 0 && errno != EINTR)
+            return false;
+        at += n > 0 ? (size_t)n : 0;
+    }
+    return true;
+}
+
+int folder_write_bytes(const char *dir, const char *name, const void *bytes, size_t len,
+                       enum folder_lasting lasting, struct err *e)
+{
     char path[PATH_MAX], tmp[PATH_MAX];
-    size_t len = strlen(text);
     int rc = 0;
     snprintf(path, sizeof path, "%s/%s", dir, name);
     if ((size_t)snprintf(tmp, sizeof tmp, "%s/.%s.new", dir, name) >= sizeof tmp)
@@ -112,11 +128,13 @@ int folder_write(const char *dir, const char *name, const char *text, enum folde
     int fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0)
         return err_errno(e, ERR_IO, "cannot make %s", tmp);
-    if (write(fd, text, len) != (ssize_t)len || (lasting == FOLDER_DURABLE && fsync(fd)))
+    if (!write_all(fd, bytes, len) || (lasting == FOLDER_DURABLE && fsync(fd)))
         rc = err_errno(e, ERR_IO, "cannot write %s", tmp);
     close(fd);
     if (!rc && rename(tmp, path))
         rc = err_errno(e, ERR_IO, "cannot rename %s", tmp);
+    if (rc)
+        unlink(tmp);
     return rc || lasting == FOLDER_LOOSE ? rc : folder_sync(dir, e);
 }
 

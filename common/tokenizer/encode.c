@@ -158,6 +158,9 @@ static int put_metaspace(struct encoding *x, int step, const struct pre_tokenize
     if (!led && (by->prepend == PREPEND_ALWAYS || (by->prepend == PREPEND_FIRST && piece.first)))
         buf_append(own, block.s, block.n);
     replace_all(space, block, piece.s, piece.n, own);
+    if (own->len > TOKENIZER_MAX_TEXT)
+        return err_set(x->e, ERR_LIMIT, "with %s for spaces it is longer than %d bytes", METASPACE,
+                       TOKENIZER_MAX_TEXT);
     piece = (struct piece){own->data, own->len, piece.first};
     return by->split ? split_piece(x, step, by, piece) : put_piece(x, step + 1, piece);
 }
@@ -179,10 +182,12 @@ static int put_piece(struct encoding *x, int step, struct piece piece)
 static int put_gap(struct encoding *x, const char *s, size_t n, bool first)
 {
     const struct pipeline *p = x->p;
-    struct literal text = normalize(p, s, n, x->w->turns);
+    struct literal text;
     struct added_scan scan;
     struct added_piece at;
-    int rc = 0;
+    int rc = normalize(p, s, n, x->w->turns, &text, x->e);
+    if (rc)
+        return rc;
     added_scan_begin(&scan, &p->normal, p->added, text.s, text.n);
     while (!rc && added_scan_next(&scan, &at))
         if (at.token >= 0)

@@ -10,14 +10,15 @@ void replace_all(struct literal pattern, struct literal content, const char *s, 
     for (;;) {
         const char *found = memmem(s, (size_t)(end - s), pattern.s, pattern.n);
         buf_append(out, s, (size_t)((found ? found : end) - s));
-        if (!found)
+        if (!found || out->len > TOKENIZER_MAX_TEXT)
             return;
         buf_append(out, content.s, content.n);
         s = found + pattern.n;
     }
 }
 
-struct literal normalize(const struct pipeline *p, const char *s, size_t n, struct buf turns[2])
+int normalize(const struct pipeline *p, const char *s, size_t n, struct buf turns[2],
+              struct literal *normal, struct err *e)
 {
     struct literal text = {s, n};
     for (int i = 0, turn = 0; i < p->nnormalizers; i++) {
@@ -33,8 +34,12 @@ struct literal normalize(const struct pipeline *p, const char *s, size_t n, stru
             buf_append(to, by->content.s, by->content.n);
             buf_append(to, text.s, text.n);
         }
+        if (to->len > TOKENIZER_MAX_TEXT)
+            return err_set(e, ERR_LIMIT, "the normalizers make it longer than %d bytes",
+                           TOKENIZER_MAX_TEXT);
         text = (struct literal){buf_str(to), to->len};
         turn = !turn;
     }
-    return text;
+    *normal = text;
+    return 0;
 }

@@ -85,9 +85,11 @@ struct pipeline {
 };
 
 // ---- normalizing: normalize.c ----
-// The text after all normalizers: itself, or in one of the two buffers, which take turns.
-struct literal normalize(const struct pipeline *p, const char *s, size_t n, struct buf turns[2]);
-// Appends the text with each `pattern` in it replaced.
+// The text after all normalizers: itself, or in one of the two buffers, which take turns. ERR_LIMIT: it
+// becomes longer than TOKENIZER_MAX_TEXT.
+int normalize(const struct pipeline *p, const char *s, size_t n, struct buf turns[2],
+              struct literal *normal, struct err *e);
+// Appends the text with each `pattern` in it replaced; stops where `out` is past TOKENIZER_MAX_TEXT.
 void replace_all(struct literal pattern, struct literal content, const char *s, size_t n,
                  struct buf *out);
 

@@ -53,9 +53,15 @@ static bool is_null(const struct json *v)
     return !v || v->type == JSON_NULL;
 }
 
-static struct literal keep_text(struct pipeline *p, const char *s)
+static int keep_text(struct pipeline *p, const char *key, const char *s, struct literal *out,
+                     struct err *e)
 {
-    return (struct literal){arena_strdup(&p->arena, s), strlen(s)};
+    size_t n = strlen(s);
+    if (n > TOKENIZER_MAX_LITERAL)
+        return err_set(e, ERR_LIMIT, "%s: a text of more than %d bytes", key,
+                       TOKENIZER_MAX_LITERAL);
+    *out = (struct literal){arena_strdup(&p->arena, s), n};
+    return 0;
 }
 
 static int get_literal(struct pipeline *p, const struct json *o, const char *key,
@@ -63,9 +69,7 @@ static int get_literal(struct pipeline *p, const struct json *o, const char *key
 {
     const char *s;
     int rc = json_get_str(o, key, &s, e);
-    if (!rc)
-        *out = keep_text(p, s);
-    return rc;
+    return rc ? rc : keep_text(p, key, s, out, e);
 }
 
 // {"String": …} or {"Regex": …}: one of them is set.
@@ -94,9 +98,7 @@ static int get_string_pattern(struct pipeline *p, const struct json *o, struct l
     int rc = get_pattern(o, &string, &regex, e);
     if (!rc && regex)
         rc = err_set(e, ERR_UNSUPPORTED, "pattern: Replace by Regex is not read, only by String");
-    if (!rc)
-        *out = keep_text(p, string);
-    return rc;
+    return rc ? rc : keep_text(p, "pattern", string, out, e);
 }
 
 // ---- parts -------------------------------------------------------------------------------------
@@ -229,7 +231,7 @@ static int read_split(struct pipeline *p, const struct json *o, struct err *e)
         return rc;
     t.behavior = (enum split_behavior)behavior;
     if (string)
-        t.string = keep_text(p, string);
+        rc = keep_text(p, "String", string, &t.string, e);
     else if (!(t.known = known_pattern(regex)) && !class_pattern_parse(&t.class, regex))
         rc = regex_pattern_new(&t.regex, regex, e);
     if (rc)
@@ -269,7 +271,7 @@ static int read_metaspace(struct pipeline *p, const struct json *o, struct err *
     if (!rc && scheme == PREPEND_FIRST && p->nnormalizers)
         rc = err_set(e, ERR_UNSUPPORTED, "prepend_scheme 'first' is not read behind a normalizer");
     t.prepend = scheme;
-    t.string = keep_text(p, "▁");
+    t.string = (struct literal){"▁", sizeof "▁" - 1};
     return rc ? rc : add_pre_tokenizer(p, t, e);
 }
 
@@ -395,6 +397,8 @@ static int put_special(const struct pipeline *p, const struct json *specials,
         if (id->type != JSON_NUMBER || !id->is_int || id->integer < 0 ||
             id->integer >= (int64_t)p->nids)
             rc = err_set(e, ERR_DATA, "special_tokens: '%.100s' has an id that no token has", name);
+        else if (p->before.n + p->behind.n >= TOKENIZER_MAX_AROUND)
+            rc = err_set(e, ERR_LIMIT, "more than %d ids around a text", TOKENIZER_MAX_AROUND);
         else
             token_ids_put(to, (int32_t)id->integer);
     return rc;

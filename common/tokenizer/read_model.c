@@ -253,8 +253,12 @@ static int normalize_added(struct pipeline *p, struct added_token *t,
                            struct err *e)
 {
     struct literal shown = {t->content, t->bytes};
-    if (t->normalized)
-        shown = normalize(p, t->content, t->bytes, turns);
+    int rc = t->normalized ? normalize(p, t->content, t->bytes, turns, &shown, e) : 0;
+    if (rc)
+        return rc;
+    if (shown.n > TOKENIZER_MAX_ADDED_BYTES)
+        return err_set(e, ERR_LIMIT, "'%.100s' has a normal form of more than %d bytes", t->content,
+                       TOKENIZER_MAX_ADDED_BYTES);
     if (!shown.n)
         return err_set(e, ERR_UNSUPPORTED, "'%.100s' has no normal form", t->content);
     t->shown = arena_dup(&p->arena, shown.s, shown.n + 1);
@@ -333,13 +337,15 @@ static size_t count_lines(const char *s, size_t n)
 
 static int put_merge_lines(struct pipeline *p, const char *s, size_t n, struct err *e)
 {
-    size_t rank = 0;
+    size_t rank = 0, line = 1;
     int rc = 0;
-    for (const char *end = s + n, *next; s < end && !rc; s = next) {
+    for (const char *end = s + n, *next; s < end && !rc; s = next, line++) {
         const char *newline = memchr(s, '\n', (size_t)(end - s)), *to = newline ? newline : end;
         next = newline ? newline + 1 : end;
         to -= to > s && to[-1] == '\r';
-        if (to > s)
+        if (to > s && memchr(s, 0, (size_t)(to - s)))
+            rc = err_set(e, ERR_DATA, "line %zu: a zero byte", line);
+        else if (to > s)
             rc = put_merge_text(p, &rank, s, (size_t)(to - s), e);
     }
     return rc;

@@ -230,10 +230,13 @@ void tokenizer_close(struct tokenizer *t)
 
 int tokenizer_save(const struct tokenizer *t, const char *dir, struct err *e)
 {
-    const char *json = buf_str(&t->files.json), *merges = t->files.merges.data;
-    int rc = merges ? folder_write(dir, MERGES_NAME, merges, FOLDER_DURABLE, e) : 0;
+    const struct buf *json = &t->files.json, *merges = &t->files.merges;
+    int rc = 0;
+    if (merges->data)
+        rc = folder_write_bytes(dir, MERGES_NAME, merges->data, merges->len, FOLDER_DURABLE, e);
     if (!rc && t->kind == KIND_FILE)
-        rc = folder_write(dir, merges ? VOCAB_NAME : JSON_NAME, json, FOLDER_DURABLE, e);
+        rc = folder_write_bytes(dir, merges->data ? VOCAB_NAME : JSON_NAME, buf_str(json),
+                                json->len, FOLDER_DURABLE, e);
     return rc;
 }
 

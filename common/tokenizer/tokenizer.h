@@ -24,7 +24,9 @@ enum {
     TOKENIZER_MAX_MERGES = 1 << 22,
     TOKENIZER_MAX_ADDED = 1 << 16,       // added tokens
     TOKENIZER_MAX_ADDED_BYTES = 1 << 10, // of one's content
-    TOKENIZER_MAX_TEXT = 1 << 29,        // bytes: of one text to encode
+    TOKENIZER_MAX_LITERAL = 1 << 10, // bytes: of a text that is looked for, put in or put around
+    TOKENIZER_MAX_AROUND = 1 << 10,  // ids that the post-processor puts around a text
+    TOKENIZER_MAX_TEXT = 1 << 29,    // bytes: of one text to encode, normalized or not
     TOKENIZER_IDENTITY_LEN = 80,
 };
 

@@ -5,9 +5,11 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -48,6 +50,33 @@ static void a_folder_is_made_with_what_lies_above_it_and_only_its_owner_enters(v
     assert_int_equal(folder_write(dir, "file", "x", FOLDER_LOOSE, &e), 0);
     assert_int_equal(folder_make(in_top("a/b/c/file/below"), &e), ERR_INVALID);
     assert_non_null(strstr(e.text, "a/b/c/file"));
+}
+
+static void a_full_disk_leaves_nothing_and_is_named(void **state)
+{
+    (void)state;
+    struct err e = {0};
+    struct rlimit all, small;
+    char dir[200];
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &all), 0);
+    small = (struct rlimit){2, all.rlim_max};
+    snprintf(dir, sizeof dir, "%s", in_top("full"));
+    assert_int_equal(folder_make(dir, &e), 0);
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    int rc = folder_write(dir, "file", "12345", FOLDER_LOOSE, &e);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &all), 0);
+    assert_int_equal(rc, ERR_IO);
+    assert_non_null(strstr(e.text, "File too large"));
+    assert_int_equal(entries(dir), 0);
+    assert_int_equal(folder_write_bytes(dir, "file",
+                                        "1\0"
+                                        "3",
+                                        3, FOLDER_LOOSE, &e),
+                     0);
+    struct stat st;
+    assert_int_equal(stat(in_top("full/file"), &st), 0);
+    assert_int_equal(st.st_size, 3);
 }
 
 static void a_file_written_again_is_the_new_one_whole_and_leaves_nothing_else_behind(void **state)
@@ -201,6 +230,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_of_jobs_are_names_of_folders),
         cmocka_unit_test(a_folder_is_made_with_what_lies_above_it_and_only_its_owner_enters),
+        cmocka_unit_test(a_full_disk_leaves_nothing_and_is_named),
         cmocka_unit_test(a_file_written_again_is_the_new_one_whole_and_leaves_nothing_else_behind),
         cmocka_unit_test(a_file_is_read_whole_or_refused_with_what_it_is),
         cmocka_unit_test(a_folder_is_removed_with_its_files_unless_a_folder_is_in_it),

@@ -102,6 +102,7 @@ static void check_case(struct golden *g)
 
 static void take_line(struct golden *g, const char *s)
 {
+    assert_false(*s == 't' && g->has_text && !g->is_open); // a text without ids
     if (*s == 't' || (*s == 'i' && !g->has_text) || (*s == 'i' && g->is_open))
         check_case(g);
     if (*s == 'p') {
@@ -140,6 +141,7 @@ static void check_shape(const char *name)
         g.line++;
         take_line(&g, line);
     }
+    assert_true(g.is_open); // the last one has ids
     check_case(&g);
     assert_true(g.cases > 200);
     fclose(f);
@@ -179,17 +181,109 @@ SHAPE(mistral_v01)
 SHAPE(gemma2)
 SHAPE(synth_options)
 
+// ---- limits ------------------------------------------------------------------------------------
+static int open_text(struct tokenizer **t, const char *normalizer, const char *post, struct err *e)
+{
+    struct buf json = {0};
+    buf_printf(&json,
+               "{\"version\": \"1.0\", \"normalizer\": %s, \"post_processor\": %s, \"decoder\": "
+               "{\"type\": \"Fuse\"}, \"added_tokens\": [], \"model\": {\"type\": \"BPE\", "
+               "\"vocab\": {\"a\": 0, \"b\": 1}, \"merges\": []}}",
+               normalizer, post);
+    int rc = tokenizer_parse(t, buf_str(&json), json.len, NULL, 0, e);
+    buf_clear(&json);
+    return rc;
+}
+
+static void put_replace(struct buf *out, size_t n)
+{
+    buf_puts(out, "{\"type\": \"Replace\", \"pattern\": {\"String\": \"a\"}, \"content\": \"");
+    for (size_t i = 0; i < n; i++)
+        buf_putc(out, 'a');
+    buf_puts(out, "\"}");
+}
+
+static void what_normalizers_make_of_a_text_has_a_limit(void **state)
+{
+    struct tokenizer *t;
+    struct err e = {0};
+    struct buf list = {0};
+    (void)state;
+    put_replace(&list, TOKENIZER_MAX_LITERAL + 1);
+    assert_int_equal(open_text(&t, buf_str(&list), "null", &e), ERR_LIMIT);
+    assert_non_null(strstr(e.text, "normalizer: Replace: content: a text of more than 1024 bytes"));
+    buf_reset(&list);
+    buf_puts(&list, "{\"type\": \"Sequence\", \"normalizers\": [");
+    for (int i = 0; i < 3; i++) {
+        buf_puts(&list, i ? ", " : "");
+        put_replace(&list, TOKENIZER_MAX_LITERAL);
+    }
+    buf_puts(&list, "]}");
+    assert_int_equal(open_text(&t, buf_str(&list), "null", &e), 0);
+    struct tokenizer_work *w = tokenizer_work_new(t);
+    struct token_ids ids = {0};
+    assert_int_equal(tokenizer_encode(t, w, "ba", 2, false, &ids, &e), ERR_LIMIT);
+    assert_non_null(strstr(e.text, "the normalizers make it longer than 536870912 bytes"));
+    token_ids_clear(&ids);
+    tokenizer_work_free(w);
+    tokenizer_close(t);
+    buf_clear(&list);
+}
+
+static void a_template_puts_so_many_ids_around_a_text(void **state)
+{
+    (void)state;
+    for (int more = 0; more < 2; more++) {
+        struct tokenizer *t = NULL;
+        struct err e = {0};
+        struct buf post = {0};
+        buf_puts(&post,
+                 "{\"type\": \"TemplateProcessing\", \"single\": [{\"SpecialToken\": {\"id\": "
+                 "\"a\"}}, {\"Sequence\": {\"id\": \"A\"}}, {\"SpecialToken\": {\"id\": "
+                 "\"a\"}}], \"pair\": [], \"special_tokens\": {\"a\": {\"id\": \"a\", \"ids\": [");
+        for (int i = 0; i < TOKENIZER_MAX_AROUND / 2 + more; i++)
+            buf_puts(&post, i ? ", 0" : "0");
+        buf_puts(&post, "], \"tokens\": [\"a\"]}}}");
+        assert_int_equal(open_text(&t, "null", buf_str(&post), &e), more ? ERR_LIMIT : 0);
+        assert_true(!more || strstr(e.text, "single[2]: more than 1024 ids around a text"));
+        tokenizer_close(t);
+        buf_clear(&post);
+    }
+}
+
+static void a_zero_in_merges_is_refused_with_its_line(void **state)
+{
+    static const char vocab[] = "{\"a\": 0, \"b\": 1, \"ab\": 2}", merges[] = "a b\n\0a\n";
+    struct tokenizer *t = NULL;
+    struct err e = {0};
+    (void)state;
+    assert_int_equal(tokenizer_parse(&t, vocab, sizeof vocab - 1, merges, sizeof merges - 1, &e),
+                     ERR_DATA);
+    assert_non_null(strstr(e.text, "merges.txt: line 2: a zero byte"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gpt2),         cmocka_unit_test(phi2),
-        cmocka_unit_test(gptneox),      cmocka_unit_test(starcoder2),
-        cmocka_unit_test(llama3),       cmocka_unit_test(qwen2),
-        cmocka_unit_test(qwen3_5),      cmocka_unit_test(mistral_nemo),
-        cmocka_unit_test(o200k),        cmocka_unit_test(phi4),
-        cmocka_unit_test(nanochat),     cmocka_unit_test(deepseek_v3),
-        cmocka_unit_test(llama2),       cmocka_unit_test(deepseek_v2_lite),
-        cmocka_unit_test(mistral_v01),  cmocka_unit_test(gemma2),
-        cmocka_unit_test(synth_options)};
+        cmocka_unit_test(gpt2),
+        cmocka_unit_test(phi2),
+        cmocka_unit_test(gptneox),
+        cmocka_unit_test(starcoder2),
+        cmocka_unit_test(llama3),
+        cmocka_unit_test(qwen2),
+        cmocka_unit_test(qwen3_5),
+        cmocka_unit_test(mistral_nemo),
+        cmocka_unit_test(o200k),
+        cmocka_unit_test(phi4),
+        cmocka_unit_test(nanochat),
+        cmocka_unit_test(deepseek_v3),
+        cmocka_unit_test(llama2),
+        cmocka_unit_test(deepseek_v2_lite),
+        cmocka_unit_test(mistral_v01),
+        cmocka_unit_test(gemma2),
+        cmocka_unit_test(synth_options),
+        cmocka_unit_test(what_normalizers_make_of_a_text_has_a_limit),
+        cmocka_unit_test(a_template_puts_so_many_ids_around_a_text),
+        cmocka_unit_test(a_zero_in_merges_is_refused_with_its_line)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
