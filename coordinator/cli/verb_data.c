@@ -145,7 +145,8 @@ static bool parse_fraction(const char *text, double *out)
 {
     char *end = NULL;
     *out = text ? strtod(text, &end) : 0;
-    return !text || (end != text && !*end && *out >= 0 && *out < 1);
+    return !text ||
+           (end != text && !*end && (*out == 0 || (*out >= PREPARE_VAL_LEAST && *out < 1)));
 }
 
 // The id behind each document: --end, the tokenizer's own, or of bytes the one that no text has.
@@ -212,7 +213,7 @@ static int prepare_data(const struct verb *v, const struct args *a)
         return usage(
             v, "prepare takes texts (files, patterns, or - for standard input) and --out DIR");
     if (!parse_fraction(a->val_fraction, &p.val_fraction))
-        return usage(v, "--val-fraction is a number from 0 to less than 1");
+        return usage(v, "--val-fraction is 0, or a number from 1e-9 to less than 1");
     if (p.shard_tokens > INT32_MAX)
         return usage(v, "--shard-tokens is at most 2147483647");
     if (p.threads > PREPARE_THREADS)

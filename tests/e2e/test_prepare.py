@@ -137,7 +137,9 @@ def test_standard_input_and_other_fields(place):
     (["in.jsonl"], "prepare takes texts (files, patterns, or - for standard input) and --out DIR"),
     (["in.jsonl", "--out", "o", "--ids", "u16"], "prepare takes no --ids: what the tokenizer has decides"),
     (["in.jsonl", "--out", "o", "--end", "<x>"], "no token of the tokenizer is '<x>'"),
-    (["in.jsonl", "--out", "o", "--val-fraction", "1"], "--val-fraction is a number from 0 to less than 1"),
+    (["in.jsonl", "--out", "o", "--val-fraction", "1"], "--val-fraction is 0, or a number from 1e-9 to less than 1"),
+    (["in.jsonl", "--out", "o", "--val-fraction", "1e-20"], "--val-fraction is 0, or a number from 1e-9 to less than 1"),
+    (["in.jsonl", "--out", "o", "--val-fraction", "nan"], "--val-fraction is 0, or a number from 1e-9 to less than 1"),
     (["in.jsonl", "--out", "o", "--format", "csv"], "--format is text or jsonl, not 'csv'"),
     (["in.jsonl", "--out", "o", "--tokenizer", "ids"], "prepare makes tokens with bytes or a tokenizer's file"),
     (["-", "--out", "o"], "standard input has no name that says what it holds: --format text (one document) or --format "

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // `weft data prepare`: documents out of files however they are packed, and the tokens that they become.
 #include <dirent.h>
+#include <fcntl.h>
 #include <zlib.h>
 #include <zstd.h>
 
@@ -97,7 +98,8 @@ static void documents_are_the_same_however_they_are_packed(void **state)
             scratch_make(&s);
             packings[p](&packed, lines, cut);
             packings[p](&packed, lines + cut, sizeof lines - 1 - cut);
-            const char *path = scratch_path(&s, "in.jsonl.gz"); // the first bytes say it, no name
+            static const char *const names[] = {"in.jsonl", "in.jsonl.gz", "in.jsonl"};
+            const char *path = scratch_path(&s, names[p]);
             write_file(path, packed.data, packed.len);
             assert_int_equal(read_documents(path, &read, NULL), 0);
             assert_int_equal(read.len, sizeof wanted - 1);
@@ -136,6 +138,53 @@ static void what_is_packed_and_cut_off_is_refused_at_its_byte(void **state)
         }
         buf_clear(&packed);
     }
+}
+
+static void frames_to_skip_may_come_first(void **state)
+{
+    static const char frame[] = "\x5e\x2a\x4d\x18\5\0\0\0 what";
+    struct scratch s;
+    struct buf packed = {0}, read = {0};
+    (void)state;
+    scratch_make(&s);
+    plain(&packed, frame, 13);
+    zstd(&packed, lines, sizeof lines - 1);
+    plain(&packed, frame, 13);
+    const char *path = scratch_path(&s, "in.jsonl");
+    write_file(path, packed.data, packed.len);
+    assert_int_equal(read_documents(path, &read, NULL), 0);
+    assert_int_equal(read.len, 17);
+    assert_memory_equal(read.data, "0:one;1:two\0\n;2:;", read.len);
+    buf_clear(&packed);
+    buf_clear(&read);
+    scratch_remove(&s);
+}
+
+static void what_its_name_calls_packed_is_packed(void **state)
+{
+    static const char *const names[] = {"in.jsonl.gz", "in.jsonl.zst"};
+    void (*const packings[])(struct buf *, const char *, size_t) = {gzip, zstd};
+    (void)state;
+    for (int p = 0; p < 2; p++)
+        for (size_t len = 0; len < 5; len++) { // 4: another packing than the name says
+            struct scratch s;
+            struct buf packed = {0}, read = {0};
+            struct err e = {0};
+            scratch_make(&s);
+            packings[len < 4 ? p : !p](&packed, lines, sizeof lines - 1);
+            const char *path = scratch_path(&s, names[p]);
+            write_file(path, packed.data, len < 4 ? len : packed.len);
+            assert_int_equal(read_documents(path, &read, &e), ERR_DATA);
+            const char *says = p         ? "byte 0: it is not packed with zstd"
+                               : len < 2 ? "byte 0: it is not packed with gzip"
+                               : len < 4 ? "the file ends here"
+                                         : "byte 0: it is not packed with gzip";
+            if (!strstr(e.text, says))
+                fail_msg("wanted '%s', got '%s'", says, e.text);
+            buf_clear(&packed);
+            buf_clear(&read);
+            scratch_remove(&s);
+        }
 }
 
 static void what_is_packed_and_damaged_is_refused(void **state)
@@ -464,6 +513,48 @@ static void a_folder_of_another_command_is_refused(void **state)
     corpus_remove(&c);
 }
 
+static int prepare_stream(struct corpus *c, const char *format, const char *text, struct err *e)
+{
+    const char *inputs[] = {"-", c->inputs[0]};
+    struct prepare_result r;
+    int kept = dup(STDIN_FILENO);
+    const char *path = scratch_path(&c->s, "stream");
+    write_file(path, text, strlen(text));
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    assert_true(kept >= 0 && fd >= 0 && dup2(fd, STDIN_FILENO) == STDIN_FILENO);
+    struct prepare p =
+        preparing(c, scratch_path(&c->s, *format == 't' ? "out-text" : "out-lines"), 2);
+    p.inputs = inputs;
+    p.format = format;
+    int rc = prepare_run(&p, &r, e);
+    dup2(kept, STDIN_FILENO);
+    close(kept);
+    close(fd);
+    return rc ? rc : r.found_done;
+}
+
+static void another_text_in_a_stream_is_not_prepared_already(void **state)
+{
+    static const char *const formats[] = {"jsonl", "text"};
+    static const char first[] = "{\"text\": \"one\"}\n";
+    static const char *const others[] = {
+        "{\"text\": \"two\"}\n", "{\"text\": \"one\"}\n{\"text\": \"\"}\n", "{\"text\"", ""};
+    struct corpus c;
+    (void)state;
+    corpus_make(&c);
+    for (int f = 0; f < 2; f++) {
+        struct err e = {0};
+        assert_int_equal(prepare_stream(&c, formats[f], first, NULL), 0);
+        assert_int_equal(prepare_stream(&c, formats[f], first, NULL), 1);
+        for (int o = 0; o < 4; o++) {
+            assert_int_equal(prepare_stream(&c, formats[f], others[o], &e), ERR_DATA);
+            assert_non_null(strstr(e.text, "is not what it was when this began"));
+        }
+        assert_int_equal(prepare_stream(&c, formats[f], first, NULL), 1);
+    }
+    corpus_remove(&c);
+}
+
 static void a_bad_input_leaves_no_tokens_under_their_names(void **state)
 {
     struct corpus c;
@@ -502,6 +593,8 @@ static void one_document_of_each_run_is_drawn_for_validation(void **state)
             assert_true((apart & (apart - 1)) != 0); // drawn, and not every tenth
     }
     assert_false(prepare_is_val(0, 7));
+    for (uint64_t n = 0; n < 1000; n++)
+        assert_false(prepare_is_val(PREPARE_VAL_LEAST, n)); // what is drawn lies further behind
 }
 
 int main(void)
@@ -509,6 +602,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(documents_are_the_same_however_they_are_packed),
         cmocka_unit_test(what_is_packed_and_cut_off_is_refused_at_its_byte),
+        cmocka_unit_test(frames_to_skip_may_come_first),
+        cmocka_unit_test(what_its_name_calls_packed_is_packed),
         cmocka_unit_test(what_is_packed_and_damaged_is_refused),
         cmocka_unit_test(files_that_hold_no_text_are_refused_with_what_to_do),
         cmocka_unit_test(a_bad_line_is_named_with_its_place),
@@ -517,6 +612,7 @@ int main(void)
         cmocka_unit_test(shards_hold_every_document_once_and_in_order),
         cmocka_unit_test(an_interrupted_one_continues_to_the_same_bytes),
         cmocka_unit_test(a_folder_of_another_command_is_refused),
+        cmocka_unit_test(another_text_in_a_stream_is_not_prepared_already),
         cmocka_unit_test(a_bad_input_leaves_no_tokens_under_their_names),
         cmocka_unit_test(one_document_of_each_run_is_drawn_for_validation),
     };

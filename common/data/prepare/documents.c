@@ -43,11 +43,17 @@ static int open_source(struct documents *d, struct err *e)
 
 static void leave_source(struct documents *d)
 {
+    struct hash128 streams = d->at.streams;
     d->before += current(d)->size;
     input_close(&d->input);
+    if (d->stream) {
+        xxh3_update(d->stream, &streams, sizeof streams);
+        streams = xxh3_digest(d->stream);
+    }
     xxh3_free(d->stream);
     d->stream = NULL;
-    d->at = (struct place){.source = d->at.source + 1, .documents = d->at.documents};
+    d->at = (struct place){
+        .source = d->at.source + 1, .documents = d->at.documents, .streams = streams};
 }
 
 // Reads on behind `rest` until that has so many bytes or the source has ended.
@@ -65,39 +71,64 @@ static int read_until(struct documents *d, size_t bytes, struct err *e)
     return 0;
 }
 
-static int seek_place(struct documents *d, struct err *e)
+// Reads the source through, or as far as a byte that it has to have.
+static int pass_text(struct documents *d, uint64_t most, bool whole, struct err *e)
 {
-    const struct place *to = &d->from;
-    d->seeks = false;
-    if (to->source > d->sources->n)
-        return err_set(e, ERR_DATA, "there are fewer inputs than when this began");
-    for (int i = 0; i < to->source; i++)
-        d->before += d->sources->v[i].size;
-    d->at = *to;
-    if (to->source == d->sources->n || (to->byte == 0 && to->lines == 0))
-        return 0;
+    const struct source *s = current(d);
     int rc = open_source(d, e);
-    for (uint64_t left = to->byte; left && !rc;) {
+    if (!rc && !s->stream && d->input.packing == INPUT_PLAIN && most <= s->size)
+        return input_seek(&d->input, most, e);
+    for (uint64_t left = most; left && !rc;) {
         rc = read_until(d, left < BATCH_BYTES ? (size_t)left : BATCH_BYTES, e);
         size_t n = d->rest.len < left ? d->rest.len : (size_t)left;
+        if (!rc && !n && whole)
+            return 0;
         if (!rc && !n)
             rc = err_set(e, ERR_DATA, "%s: byte %llu: it ends here, and was longer when this began",
-                         d->input.name, (unsigned long long)(to->byte - left));
+                         d->input.name, (unsigned long long)(most - left));
         if (d->stream)
             xxh3_update(d->stream, d->rest.data, n);
         memmove(d->rest.data, d->rest.data + n, d->rest.len - n);
         d->rest.len -= n;
         left -= n;
     }
-    if (rc || !d->stream)
+    return rc;
+}
+
+static int compare_texts(struct hash128 was, struct hash128 now, const char *name, struct err *e)
+{
+    return was.hi == now.hi && was.lo == now.lo
+               ? 0
+               : err_set(e, ERR_DATA,
+                         "%s is not what it was when this began: give it the same text, or "
+                         "prepare into another folder",
+                         name);
+}
+
+static int seek_place(struct documents *d, struct err *e)
+{
+    const struct place *to = &d->from;
+    int rc = 0;
+    d->seeks = false;
+    if (to->source > d->sources->n)
+        return err_set(e, ERR_DATA, "there are fewer inputs than when this began");
+    while (d->at.source < to->source && !rc) { // streams only: files have their times
+        if (current(d)->stream)
+            rc = pass_text(d, UINT64_MAX, true, e);
+        if (!rc)
+            leave_source(d);
+    }
+    if (!rc)
+        rc = compare_texts(to->streams, d->at.streams, "a stream among the inputs", e);
+    if (rc)
         return rc;
-    struct hash128 now = xxh3_digest(d->stream);
-    if (now.hi != d->digest.hi || now.lo != d->digest.lo)
-        return err_set(e, ERR_DATA,
-                       "%s is not what it was when this began: give it the same text, or prepare "
-                       "into another folder",
-                       d->input.name);
-    return 0;
+    d->at = *to;
+    if (to->source == d->sources->n || (to->byte == 0 && to->lines == 0))
+        return 0;
+    rc = pass_text(d, to->byte, false, e);
+    if (!rc && d->stream)
+        rc = compare_texts(d->digest, xxh3_digest(d->stream), d->input.name, e);
+    return rc;
 }
 
 // ---- batches -----------------------------------------------------------------------------------

@@ -22,10 +22,11 @@ enum {
 };
 
 struct place {
-    int source;         // its number
-    uint64_t byte;      // of its text, unpacked
-    uint64_t lines;     // of this source before it
-    uint64_t documents; // of all sources before it
+    int source;             // its number
+    uint64_t byte;          // of its text, unpacked
+    uint64_t lines;         // of this source before it
+    uint64_t documents;     // of all sources before it
+    struct hash128 streams; // of the texts of all streams before it
 };
 
 struct batch {

@@ -9,6 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/base/heap.h"
+
 enum { REFUSED = -1, PARQUET = -2 };
 
 // What files are, by their first bytes. Those of no packing of ours are refused, with what to do.
@@ -30,6 +32,11 @@ static const struct {
 };
 enum { KINDS = sizeof kinds / sizeof *kinds, MAGIC = 8 };
 
+static int refuse_stopped(const struct input *in, struct err *e)
+{
+    return in->stop && atomic_load(in->stop) ? err_set(e, ERR_ABORTED, "interrupted") : 0;
+}
+
 // Reads more of the file behind what the buffer holds, which has room there.
 static int fill_buffer(struct input *in, struct err *e)
 {
@@ -37,8 +44,8 @@ static int fill_buffer(struct input *in, struct err *e)
     struct pollfd waits = {.fd = in->fd, .events = POLLIN};
     ssize_t n;
     while (in->stop && poll(&waits, 1, WAIT_MS) <= 0)
-        if (atomic_load(in->stop))
-            return err_set(e, ERR_ABORTED, "interrupted");
+        if (refuse_stopped(in, e))
+            return ERR_ABORTED;
     do
         n = read(in->fd, in->buffer + in->end, INPUT_BUFFER - in->end);
     while (n < 0 && errno == EINTR);
@@ -75,7 +82,9 @@ static int find_packing(struct input *in, const char *field, struct err *e)
         rc = fill_buffer(in, e);
     if (rc)
         return rc;
-    while (k < KINDS &&
+    bool skippable = in->end >= 4 && (in->buffer[0] & 0xf0) == 0x50 &&
+                     memcmp(in->buffer + 1, "\x2a\x4d\x18", 3) == 0;
+    while (k < KINDS && !(skippable && kinds[k].packing == INPUT_ZSTD) &&
            (in->end < kinds[k].len || memcmp(in->buffer, kinds[k].magic, kinds[k].len) != 0))
         k++;
     if (k == KINDS)
@@ -92,17 +101,38 @@ static int find_packing(struct input *in, const char *field, struct err *e)
     return ready ? 0 : err_set(e, ERR_NOMEM, "%s: there is no memory to unpack it", in->name);
 }
 
+// A file that is cut to nothing, say, would else be a text.
+static int compare_name(const struct input *in, struct err *e)
+{
+    size_t len = strlen(in->name);
+    bool gz = len > 3 && strcmp(in->name + len - 3, ".gz") == 0,
+         zst = len > 4 && strcmp(in->name + len - 4, ".zst") == 0;
+    if ((!gz || in->packing == INPUT_GZIP) && (!zst || in->packing == INPUT_ZSTD))
+        return 0;
+    return err_set(e, ERR_DATA,
+                   "%s: byte 0: it is not packed with %s, as its name says: it is cut off, or give "
+                   "it another name",
+                   in->name, gz ? "gzip" : "zstd");
+}
+
 int input_open(struct input *in, const char *path, const char *field, const atomic_bool *stop,
                struct err *e)
 {
     bool standard = strcmp(path, "-") == 0;
+    int wait = stop ? O_NONBLOCK : 0; // for the writer of a pipe fill_buffer waits
     *in = (struct input){.name = standard ? "standard input" : path, .stop = stop};
-    in->fd = standard ? fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3) : open(path, O_RDONLY | O_CLOEXEC);
+    in->fd = standard ? fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3)
+                      : open(path, O_RDONLY | O_CLOEXEC | wait);
     if (in->fd < 0)
         return err_errno(e, errno == ENOENT ? ERR_NOTFOUND : ERR_IO, "cannot open %s", in->name);
-    in->buffer = malloc(INPUT_BUFFER);
-    PRE(in->buffer);
+    if (!standard && wait && fcntl(in->fd, F_SETFL, 0)) {
+        close(in->fd);
+        return err_errno(e, ERR_IO, "cannot open %s", in->name);
+    }
+    in->buffer = heap_alloc(INPUT_BUFFER);
     int rc = find_packing(in, field, e);
+    if (!rc)
+        rc = compare_name(in, e);
     if (rc)
         input_close(in);
     return rc;
@@ -147,7 +177,7 @@ static int unpack_zstd(struct input *in, void *to, size_t size, size_t *got, str
 
 int input_read(struct input *in, void *to, size_t size, size_t *got, struct err *e)
 {
-    int rc = 0;
+    int rc = refuse_stopped(in, e);
     *got = 0;
     while (!rc && !*got) {
         if (in->at == in->end) {
@@ -169,6 +199,16 @@ int input_read(struct input *in, void *to, size_t size, size_t *got, struct err 
             return refuse_damage(in, "the file ends here, within what is packed: it is cut off", e);
     }
     return rc;
+}
+
+int input_seek(struct input *in, uint64_t byte, struct err *e)
+{
+    if (lseek(in->fd, (off_t)byte, SEEK_SET) < 0)
+        return err_errno(e, ERR_IO, "cannot read %s", in->name);
+    in->at = in->end = 0;
+    in->taken = byte;
+    in->ended = false;
+    return 0;
 }
 
 uint64_t input_place(const struct input *in)

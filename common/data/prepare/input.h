@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A file of text that is read from its start, whatever it is packed in: nothing, gzip (of any number of
-// members, one behind the other) or zstd (of any number of frames). The first bytes say which, not
-// the name. "-" is standard input. A member or frame that is cut off or damaged is an error that
-// names the byte. Inside common/data/prepare/ only.
+// A file of text that is read from its start, whatever it is packed in: nothing, gzip (of any
+// number of members, one behind the other) or zstd (of any number of frames). The first bytes say
+// which; a name in .gz or .zst whose file is not that is refused. "-" is standard input. A member
+// or frame that is cut off or damaged is an error that names the byte. Inside
+// common/data/prepare/ only.
 #pragma once
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -30,11 +31,13 @@ struct input {
 };
 
 // ERR_NOTFOUND, ERR_IO; ERR_UNSUPPORTED: Parquet and other files that hold no text as they are; the
-// message says how to bring it in. `field` is for that message. Once *stop (may be null) is true, a
-// read that waits fails with ERR_ABORTED. After a failure there is nothing to close.
+// message says how to bring it in; ERR_DATA: it is not packed as its name says. `field` is for a
+// message. Once *stop (may be null) is true, a read fails with ERR_ABORTED. After a failure there is
+// nothing to close.
 int input_open(struct input *in, const char *path, const char *field, const atomic_bool *stop,
                struct err *e);
 // *got = 0: the text has ended. ERR_DATA: damaged or cut off.
 int input_read(struct input *in, void *to, size_t size, size_t *got, struct err *e);
+int input_seek(struct input *in, uint64_t byte, struct err *e); // of a regular file, not packed
 uint64_t input_place(const struct input *in); // how many bytes of the file were unpacked
 void input_close(struct input *in);           // a zeroed or closed one is fine

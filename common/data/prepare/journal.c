@@ -40,6 +40,7 @@ int journal_write(const char *dir, const struct journal *j, struct err *e)
     json_uint(&w, "lines", j->at.lines);
     json_uint(&w, "documents", j->at.documents);
     print_digest(&w, "stream", j->stream);
+    print_digest(&w, "streams", j->at.streams);
     for (int split = 0; split < TOKEN_SPLITS; split++) {
         json_array(&w, token_splits[split]);
         for (int i = 0; i < j->nshards[split]; i++) {
@@ -108,6 +109,7 @@ static int read_place(const struct json *root, struct journal *j, struct err *e)
     rc = rc ? rc : read_count(root, "lines", &j->at.lines, e);
     rc = rc ? rc : read_count(root, "documents", &j->at.documents, e);
     rc = rc ? rc : read_digest(root, "stream", &j->stream, e);
+    rc = rc ? rc : read_digest(root, "streams", &j->at.streams, e);
     if (!rc && source > INT32_MAX)
         rc = err_set(e, ERR_DATA, "'source' is out of range");
     j->at.source = rc ? 0 : (int)source;

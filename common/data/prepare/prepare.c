@@ -168,6 +168,10 @@ static int take_encoded(void *context, const struct batch *b, void *result, stru
     struct encoded *r = result;
     size_t size = array_type_size(w->type);
     bool filled = false;
+    if (w->journal.complete)
+        return err_set(e, ERR_DATA,
+                       "%s holds more than when this was done: prepare into another folder",
+                       b->name);
     for (int split = 0; split < TOKEN_SPLITS; split++) {
         const struct buf *ids = &r->ids[split], *marks = &r->marks[split];
         int rc =
@@ -351,10 +355,10 @@ static int finish_folder(struct work *w, struct err *e)
         w->journal.complete = true;
         rc = keep(w, e);
     }
+    if (!rc)
+        rc = tokenizer_save(w->p->t, w->p->out, e); // before a job can find a shard
     for (int split = 0; split < TOKEN_SPLITS && !rc; split++)
         rc = shards_name(&w->shards[split], e);
-    if (!rc)
-        rc = tokenizer_save(w->p->t, w->p->out, e);
     if (!rc)
         rc = write_index(w, e);
     if (!rc)
@@ -405,8 +409,8 @@ int prepare_run(const struct prepare *p, struct prepare_result *r, struct err *e
 {
     struct work w = {.p = p, .dir = -1};
     PRE(p->threads >= 1 && p->shard_tokens >= 1 && p->shard_tokens <= INT32_MAX);
-    PRE(p->val_fraction >= 0 && p->val_fraction < 1 && p->end >= 0 &&
-        p->end < tokenizer_vocab(p->t));
+    PRE(p->val_fraction == 0 || (p->val_fraction >= PREPARE_VAL_LEAST && p->val_fraction < 1));
+    PRE(p->end >= 0 && p->end < tokenizer_vocab(p->t));
     *r = (struct prepare_result){0};
     w.type = tokenizer_vocab(p->t) <= UINT16_MAX + 1 ? ARRAY_U16 : ARRAY_U32;
     int rc = sources_find(&w.sources, &w.arena, p->inputs, p->ninputs, p->format, e);
@@ -419,7 +423,7 @@ int prepare_run(const struct prepare *p, struct prepare_result *r, struct err *e
                         tokenizer_identity(p->t));
         rc = begin_folder(&w, e);
         r->found_done = !rc && w.journal.complete;
-        if (!rc && !w.journal.complete)
+        if (!rc && (!w.journal.complete || w.sources.streams)) // a stream's text is to be the same
             rc = convert(&w, e);
         if (!rc)
             rc = finish_folder(&w, e);

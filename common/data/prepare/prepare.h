@@ -14,6 +14,8 @@ enum {
     PREPARE_END_BYTES = 0, // the byte that ends a document of bytes: no text has it
     PREPARE_THREADS = 256, // at most
 };
+#define PREPARE_VAL_LEAST \
+    1e-9 // of fractions that are not 0: runs of documents are counted in 64 bits
 
 struct prepare_report;
 struct prepare {
@@ -25,7 +27,7 @@ struct prepare {
     const char *tokenizer; // its name, for the index
     const struct tokenizer *t;
     int32_t end;         // the id behind each document
-    double val_fraction; // 0 ≤ f < 1
+    double val_fraction; // 0, or from PREPARE_VAL_LEAST to less than 1
     int64_t shard_tokens;
     int threads;
     // Called every tenth of a second or so, on the caller's thread; true: stop, with ERR_ABORTED. What
