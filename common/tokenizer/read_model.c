@@ -40,10 +40,12 @@ static int put_vocabulary(struct pipeline *p, const struct json *vocab, size_t m
     for (const struct json *v = vocab->first; v; v = v->next) {
         size_t n = strlen(v->key);
         memcpy(to, v->key, n);
-        if (!vocabulary_put(&p->bpe.vocabulary, (int32_t)v->integer, to, n))
-            return err_set(e, ERR_DATA, "vocab: '%.100s' has id %lld, which is that of '%.100s'",
-                           v->key, (long long)v->integer,
-                           p->bpe.vocabulary.tokens[v->integer].content);
+        if (!vocabulary_put(&p->bpe.vocabulary, (int32_t)v->integer, to, n)) {
+            const struct vocabulary_token *t = &p->bpe.vocabulary.tokens[v->integer];
+            return err_set(e, ERR_DATA, "vocab: '%.100s' has id %lld, which is that of '%.*s'",
+                           v->key, (long long)v->integer, t->bytes < 100 ? (int)t->bytes : 100,
+                           t->content);
+        }
         to += n;
     }
     return 0;
