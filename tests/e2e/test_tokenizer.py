@@ -6,6 +6,7 @@ import json
 import pathlib
 import shutil
 
+import cluster
 import pytest
 import runs
 
@@ -95,3 +96,44 @@ def test_what_is_wrong_in_the_file_is_said_with_its_place(trained, damage, messa
     end = runs.weft("run", str(job(trained, "damaged", tokenizer="damaged.json")), cwd=trained)
     assert end.code != 0
     assert "data.tokenizer" in end.err and message in end.err, end.err
+
+
+@pytest.fixture(scope="module")
+def served(trained, tmp_path_factory):
+    """One coordinator and one worker, and beneath the data root what was prepared; beside it, the same once more."""
+    c = cluster.Cluster(tmp_path_factory.mktemp("served"))
+    shutil.copy(trained / "tokenizer.json", c.data / "tokenizer.json")
+    shutil.copytree(trained / "data", c.data / "data")
+    shutil.copy(trained / "tokenizer.json", c.place / "outside.json")
+    (c.data / "link.json").symlink_to("../outside.json")
+    yield c
+    c.kill_all()
+
+
+def test_a_served_job_decodes_with_a_tokenizer_beneath_the_data_root_and_keeps_it(served, trained):
+    made = json.loads(job(trained, "served", tokenizer="tokenizer.json").read_text())
+    submitted = served.submit(made)
+    served.succeed(submitted)
+    store = served.store(submitted)
+    written = (served.data / "tokenizer.json").read_bytes()
+    assert (store / "tokenizer" / "tokenizer.json").read_bytes() == written
+    [manifest] = store.glob("step-*/MANIFEST.json")
+    assert json.loads(manifest.read_text())["tokenizer"] == "sha256:" + hashlib.sha256(written).hexdigest()
+    rows = [json.loads(line) for line in (store / "metrics.jsonl").read_text().splitlines()]
+    [samples] = [row["samples"] for row in rows if "samples" in row]
+    end = runs.weft("generate", str(store), "--prompt", "Everyone ", "--tokens", "6", "--json")
+    assert end.code == 0, end.err
+    assert samples == [json.loads(end.out)["text"]]
+
+
+@pytest.mark.parametrize("name, why", [
+    ("nowhere.json", "nowhere.json cannot be opened (w0: beneath "),
+    ("../outside.json", "../outside.json leaves the --data-root"),
+    ("link.json", "link.json cannot be opened (w0: path 'link.json' leaves the root "),
+])
+def test_a_tokenizer_that_is_missing_or_outside_the_root_is_refused(served, trained, name, why):
+    path = served.place / "refused.yaml"
+    made = json.loads(job(trained, "refused", tokenizer=name).read_text())
+    path.write_text(json.dumps({**made, "checkpoint": {"dir": "."}}))
+    refused = served.weft("submit", str(path))
+    assert refused.code == 2 and "data.tokenizer: " + why in refused.err, refused.err
