@@ -308,7 +308,7 @@ static int go_back(struct store *s, int64_t step, struct err *e)
 
 // Finds where a job without checkpoints of its own begins, once: what an attempt before has pinned is
 // opened again.
-static int find_source(struct act *t, const struct store *s, struct err *e)
+static int pin_source(struct act *t, const struct store *s, struct err *e)
 {
     const Weft__V1__Storage *ask = t->ask;
     struct manifest_source pin = {0};
@@ -316,11 +316,14 @@ static int find_source(struct act *t, const struct store *s, struct err *e)
     char path[PATH_MAX], name[64];
     int rc = source_read(s, &t->arena, &pin, e);
     bool pinned = !rc;
+    if (!pinned && t->answer.n_committed)
+        return rc; // a job that has begun without one, or whose folder was made again: nothing is read
     if (pinned)
         rc = source_open_pinned(&l, t->s->root, &pin, e);
     else if (rc == ERR_NOTFOUND && !source_is_path(ask->source))
-        rc = err_set(e, ERR_INVALID, "there is no job '%s'; a path begins with ./ or /",
-                     ask->source);
+        rc =
+            err_set(e, ERR_INVALID,
+                    "job '%s' is not there, or no longer; a path begins with ./ or /", ask->source);
     else if (rc == ERR_NOTFOUND) {
         rc = place_path(t, "checkpoint.from", source_path(ask->source), path, e);
         if (!rc)
@@ -354,8 +357,12 @@ static int fence_store(struct act *t, struct store *s, struct err *e)
         return rc;
     const char **names;
     int n;
-    if (*t->ask->source && !t->answer.n_committed)
-        rc = find_source(t, s, e);
+    // The coordinator may have decided none of those that are listed, and begin with the source.
+    struct err ignored = {0};
+    if (*t->ask->source)
+        rc = pin_source(t, s, t->answer.n_committed ? &ignored : e);
+    if (t->answer.n_committed)
+        rc = 0;
     if (!rc)
         rc = store_list_unused(s, &t->arena, &names, &n, e);
     if (rc)
@@ -391,7 +398,10 @@ static int tidy_folder(struct act *t, struct store *s, struct err *e)
 
 static int delete_folder(struct act *t, struct store *s, struct err *e)
 {
-    return store_destroy(s, t->s->root, e);
+    bool absent;
+    int rc = store_destroy(s, t->s->root, &absent, e);
+    t->answer.absent = !rc && absent;
+    return rc;
 }
 
 // Lists the jobs beneath the root. Unlike the other acts it is about no single job's folder.

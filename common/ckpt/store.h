@@ -97,8 +97,8 @@ int store_abort(struct store *s, int64_t epoch, int64_t step, struct err *e); //
 int store_delete(struct store *s, int64_t epoch, int64_t step, struct err *e);
 // Removes the whole folder, with all that is in it, durably: it loses its name first. One that
 // store_find() did not find has a path too: then what is left of an earlier removal goes. ERR_EXISTS:
-// another folder lies there meanwhile.
-int store_destroy(struct store *s, const char *root, struct err *e);
+// another folder lies there meanwhile. *absent, which may be null: there was nothing to remove.
+int store_destroy(struct store *s, const char *root, bool *absent, struct err *e);
 // Durably takes every checkpoint out of the scan that was saved after `from`, which stays: it is
 // called aside-step-… from now on. That of an older epoch and a later step goes too.
 int store_set_aside(struct store *s, struct store_entry from, struct err *e);

@@ -187,18 +187,23 @@ int store_delete(struct store *s, int64_t epoch, int64_t step, struct err *e)
 
 // ---- the whole folder ----
 
-int store_destroy(struct store *s, const char *root, struct err *e)
+int store_destroy(struct store *s, const char *root, bool *absent, struct err *e)
 {
     char parent[STORE_PATH_MAX], trash[STORE_NAME_MAX];
     struct stat held, there;
     int dir, rc = 0;
     const char *slash = strrchr(s->path, '/');
     PRE(slash && slash[1]);
+    if (absent)
+        *absent = s->fd < 0;
     snprintf(parent, sizeof parent, "%.*s", slash == s->path ? 1 : (int)(slash - s->path), s->path);
     rc = root_open(root, parent, O_RDONLY | O_DIRECTORY, 0, &dir, e);
     if (rc)
         return rc == ERR_NOTFOUND ? 0 : rc;
     snprintf(trash, sizeof trash, STORE_TRASH "%s", slash + 1);
+    bool none = s->fd < 0 && faccessat(dir, trash, F_OK, AT_SYMLINK_NOFOLLOW) && errno == ENOENT;
+    if (absent)
+        *absent = none;
     rc = durable_remove_tree(dir, trash, e); // of a removal that was cut short
     if (!rc && s->fd >= 0 && !fstatat(dir, slash + 1, &there, AT_SYMLINK_NOFOLLOW)) {
         if (fstat(s->fd, &held) || held.st_ino != there.st_ino || held.st_dev != there.st_dev)

@@ -42,7 +42,7 @@ static int remove_store(const struct record *r, struct err *e)
     if (!rc && strcmp(owner.job, r->job) != 0)
         rc = err_set(e, ERR_EXISTS, "%s belongs to another job", r->store);
     if (!rc || (rc == ERR_NOTFOUND && s.fd < 0)) // gone: what an earlier removal left goes too
-        rc = store_destroy(&s, NULL, e);
+        rc = store_destroy(&s, NULL, NULL, e);
     store_close(&s);
     arena_clear(&a);
     return rc;

@@ -71,6 +71,7 @@ static void answer_submit(struct coord *c, const struct coord_event *ev, const s
     V1_NEW(SubmitReply, submit_reply, reply);
     Weft__V1__SubmitRequest asked = copy_question(ev->submit);
     PRE(j != NULL);
+    int64_t step;
     reply.job = frame_text(j->id);
     reply.name = frame_text(j->name);
     const struct job_record *namesake = find_namesake(c, j);
@@ -81,6 +82,13 @@ static void answer_submit(struct coord *c, const struct coord_event *ev, const s
             "%s%sjob %.8s is called %s too and is %s: the name means the newest of "
             "them, give ids",
             notice, *notice ? "; " : "", namesake->id, j->name, job_state_word(namesake->state));
+    const struct job_record *of = job_paths_source(c, j->source, c->out->arena, &step);
+    if (of && step < 0 && of->state == JOB_RUNNING)
+        notice =
+            arena_printf(c->out->arena,
+                         "%s%scheckpoint.from: job %.8s runs: %s begins with what is its newest "
+                         "checkpoint then, name a step (@STEP) to choose",
+                         notice, *notice ? "; " : "", of->id, j->name);
     reply.notice = frame_text(notice);
     write_audit(c, ev, AUDIT_SUBMIT, j->id, "ok");
     request_answer(c, ev->call, asked.request_id, &asked.base, &reply.base);
@@ -102,9 +110,16 @@ static void note_threads(struct job_record *j, const Weft__V1__SubmitRequest *q,
 // known_id: of a job that a lost database knew; null: a new one.
 static void start_job(struct coord *c, const struct coord_event *ev, const char *known_id)
 {
+    struct arena *a = c->out->arena;
+    int64_t step;
+    // By its id from now on: a name may mean another job later, this one among them.
+    const struct job_record *of = job_paths_source(c, ev->facts[0]->source, a, &step);
     struct job_record *j = job_create(c, ev->facts[0], known_id, ev->who, ev->submit->base_dir);
     j->trusts_folder = known_id != NULL;
     j->from_step = known_id ? ev->submit->from_step : 0;
+    if (of && *of->store)
+        heap_set(&j->source,
+                 step < 0 ? of->id : arena_printf(a, "%s@%lld", of->id, (long long)step));
     note_threads(j, ev->submit, 0);
     struct job_note n = NOTE(SUBMITTED);
     job_move(j, JOB_QUEUED, JOB_NONE, &n, "by %s: %d %s device%s, %lld steps",
@@ -411,10 +426,23 @@ static const char *claim_job(struct job_record *j, const struct coord_event *ev,
     return NULL;
 }
 
+// Finds a job that begins with a checkpoint of this one and has none of its own yet.
+static const struct job_record *find_beginner(const struct job_record *of)
+{
+    list_for_each (it, &of->coord->jobs) {
+        const struct job_record *j = list_entry(it, struct job_record, link);
+        if (!job_state_ended(j->state) && j->committed_step < 0 &&
+            !strncmp(j->source, of->id, strlen(of->id)))
+            return j;
+    }
+    return NULL;
+}
+
 static const char *carry_out(struct job_record *j, const struct verb *v, const struct effect *d,
                              const struct coord_event *ev, struct err *e)
 {
     struct job_note n = {v->event, -1, NULL, -1};
+    const struct job_record *waits;
     int64_t from_step = ev->act->from_step;
     char text[300];
     make_event_text(v, ev, text);
@@ -429,6 +457,11 @@ static const char *carry_out(struct job_record *j, const struct verb *v, const s
     case FORGET:
         if (j->attempt)
             return "its ranks have not ended yet: ask again";
+        if (!j->deleting && (waits = find_beginner(j)))
+            return arena_printf(j->coord->out->arena,
+                                "job %.8s, called %s, is to begin with a checkpoint of it: `weft "
+                                "cancel` that one first",
+                                waits->id, waits->name);
         if (!j->deleting)
             job_event(j, &n, "%s", text);
         tidy_delete(j);

@@ -215,14 +215,15 @@ void attempt_restore(struct job_record *j)
 
 // ---- sending ----
 
-// The path of where the job begins: what it says, or the folder of the job that it names. What names no
-// job is sent as it is: the worker says so, unless the job has begun already.
-static char *find_source(const struct job_record *j, struct arena *a, int64_t *step)
+// The path of where the job begins: what it says, or the folder of the job whose id it holds since it
+// was submitted. The id of a job that is deleted is sent as it is: the worker says so, unless the job has
+// begun already.
+static char *resolve_source(const struct job_record *j, struct arena *a, int64_t *step)
 {
     const char *place;
     source_split(j->source, a, &place, step);
     const struct job_record *of =
-        *place && !source_is_path(place) ? job_of(j->coord, place, NULL) : NULL;
+        *place && !source_is_path(place) ? job_find(j->coord, place) : NULL;
     return of && *of->store ? of->store : arena_strdup(a, place);
 }
 
@@ -233,9 +234,11 @@ static void send_storage(struct attempt *at, struct attempt_host *h, Weft__V1__S
     V1_NEW(Storage, storage, s);
     job_fill_storage(j, op, &s);
     s.nonce = h->nonce;
-    s.from_step = op == WEFT__V1__STORAGE_OP__STORAGE_FENCE ? j->from_step : 0;
-    s.losses = j->keep_best;
-    s.source = find_source(j, a, &s.source_step);
+    if (op == WEFT__V1__STORAGE_OP__STORAGE_FENCE) {
+        s.from_step = j->from_step;
+        s.losses = j->keep_best;
+        s.source = resolve_source(j, a, &s.source_step);
+    }
     if (op == WEFT__V1__STORAGE_OP__STORAGE_READ) {
         s.nonces = arena_array(a, char *, at->nhosts);
         for (int i = 0; i < at->nhosts; i++)

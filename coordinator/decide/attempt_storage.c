@@ -9,6 +9,7 @@
 #include "common/base/heap.h"
 #include "common/base/plain.h"
 #include "common/ckpt/lost_steps.h"
+#include "common/ckpt/source.h"
 #include "coordinator/decide/attempt_leader.h"
 
 enum { UNUSED_MAX = 16 };   // reported one by one
@@ -162,6 +163,21 @@ static const char *refuse_beginning(const struct attempt *at)
                : NULL;
 }
 
+// Why what a host says of where the job begins is not believed; null: it is possible. It names a
+// checkpoint of the step that it says, and of the one that was asked for.
+static const char *refuse_source(const struct job_record *j, const Weft__V1__StorageDone *d)
+{
+    const char *place, *slash = strrchr(d->source, '/');
+    struct store_entry id;
+    int64_t step;
+    source_split(j->source, j->coord->out->arena, &place, &step);
+    bool names = slash && store_entry_parse(slash + 1, &id) && id.step == d->source_step;
+    return !names ? "checkpoint.from: the host names no checkpoint that the job begins with"
+           : step >= 0 && step != d->source_step
+               ? "checkpoint.from: the host names a checkpoint of another step"
+               : NULL;
+}
+
 // Whether a checkpoint of this step is there and cannot be used.
 static bool is_damaged(const struct attempt *at, int64_t step)
 {
@@ -224,7 +240,9 @@ static void take_fence(struct attempt *at, const Weft__V1__StorageDone *d)
     if (went_back && (!from || from->id.step != j->from_step))
         refusal = "the checkpoint to continue from is none that this coordinator decided: start it "
                   "with --restored";
-    if (!from && j->source_steps && d->source_step >= j->steps)
+    if (!from && !refusal && *j->source)
+        refusal = refuse_source(j, d);
+    if (!from && !refusal && j->source_steps && d->source_step >= j->steps)
         refusal = "checkpoint.load.step: train.steps is no more than the step of checkpoint.from";
     if (refusal) {
         fail_storage(at, at->hosts, refusal, true);
@@ -257,7 +275,7 @@ static void take_fence(struct attempt *at, const Weft__V1__StorageDone *d)
             "continues from %s, as was asked: what was saved after it is set aside, as aside-…",
             j->restore);
     else
-        report_begin(at, &n, had, from ? "" : d->source);
+        report_begin(at, &n, had, from || !*j->source ? "" : d->source);
     attempt_enter(at, PHASE_START);
 }
 

@@ -39,13 +39,25 @@ static void check_source(const struct coord *c, const char *from, struct buf *no
     struct err e = {0};
     struct arena a = {0}; // paths are checked between steps too, where there is no c->out
     const char *place;
+    const struct job_record *of = NULL;
     int64_t step;
     source_split(from, &a, &place, &step);
     if (source_is_path(place))
         check_path(c, "checkpoint.from", place, true, no);
-    else if (*place && !job_of(c, place, &e))
+    else if (*place && !(of = job_of(c, place, &e)))
         buf_printf(no, "checkpoint.from: %s; a path begins with ./ or /\n", e.text);
+    else if (of && (!*of->store || of->deleting))
+        buf_printf(no, "checkpoint.from: job %.8s, called %s, %s\n", of->id, of->name,
+                   of->deleting ? "is being deleted" : "has no checkpoints yet: it has not begun");
     arena_clear(&a);
+}
+
+const struct job_record *job_paths_source(const struct coord *c, const char *from, struct arena *a,
+                                          int64_t *step)
+{
+    const char *place;
+    source_split(from, a, &place, step);
+    return *place && !source_is_path(place) ? job_of(c, place, NULL) : NULL;
 }
 
 void job_paths_check(const struct coord *c, const Weft__Plan__JobFacts *facts, struct buf *no)

@@ -8,3 +8,6 @@
 
 // Appends a line for each path that leaves every root; nothing while no host is known.
 void job_paths_check(const struct coord *c, const Weft__Plan__JobFacts *facts, struct buf *no);
+// The job that checkpoint.from names, by its name or id; null: it is a path, or there is none.
+const struct job_record *job_paths_source(const struct coord *c, const char *from, struct arena *a,
+                                          int64_t *step);

@@ -217,7 +217,6 @@ static void set_facts(struct job_record *j, const Weft__Plan__JobFacts *f)
     j->keep = f->keep;
     j->keep_every = f->keep_every;
     j->keep_best = f->keep_best;
-    heap_set(&j->source, f->source);
     j->source_steps = f->source_steps;
     j->patience_ns = f->patience_ns;
     j->budget = f->budget;
@@ -243,6 +242,7 @@ struct job_record *job_create(struct coord *c, const Weft__Plan__JobFacts *facts
     j->counted_ns = c->now_ns;
     memcpy(j->counted_boot, c->boot, sizeof j->counted_boot);
     set_facts(j, facts);
+    heap_set(&j->source, facts->source);
     c->meta_dirty = true;
     job_add(j);
     coord_new_id(c, j->run_id);

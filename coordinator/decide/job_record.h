@@ -139,7 +139,8 @@ struct job_record {
     char *last_fault;      // how its newest attempt failed; "": none has, or before this process
     enum job_state stored; // what the database holds
     uint64_t tidy_conn;    // of the host that was asked to tidy its folder; 0: none
-    bool has_news;         // its status is to be published at the end of the step
+    int nabsent;           // hosts, one after another, that see no folder of it to delete
+    bool has_news, absent; // to be published after this step; no host that is here sees its folder
     struct avoided {       // a life of a worker where a rank could not open the job's data
         char incarnation[ID_LEN];
         int64_t wait_ns, until_ns; // then it tries again where devices are free

@@ -9,6 +9,18 @@
 #include "coordinator/decide/host.h"
 #include "coordinator/decide/outbox.h"
 
+// A folder to delete is looked for on one host after another: one may lack the mount that others have.
+static const struct host *choose_next(const struct job_record *j)
+{
+    int n = 0;
+    list_for_each (it, &j->coord->hosts) {
+        const struct host *host = list_entry(it, struct host, link);
+        if (host->conn && n++ == j->nabsent)
+            return host;
+    }
+    return NULL;
+}
+
 // Finds a host that ran the job, else any host: all of them see the same storage.
 static const struct host *choose_host(const struct job_record *j)
 {
@@ -45,7 +57,7 @@ static void send_tidy(struct job_record *j, const struct host *host)
 
 void tidy_ask(struct job_record *j)
 {
-    const struct host *host = is_due(j) ? choose_host(j) : NULL;
+    const struct host *host = !is_due(j) ? NULL : j->deleting ? choose_next(j) : choose_host(j);
     if (!host)
         return;
     if (j->untidy == UNTIDY_AND_OPEN) { // ranks that live there find an epoch that is not theirs
@@ -59,6 +71,7 @@ void tidy_ask(struct job_record *j)
 void tidy_again(struct job_record *j)
 {
     j->tidy_conn = 0;
+    j->nabsent = 0;
     tidy_ask(j);
 }
 
@@ -79,12 +92,40 @@ static void keep_job(struct job_record *j, const char *why)
     job_event(j, &n, "%s", text);
 }
 
+static void forget(struct job_record *j)
+{
+    out_erase(j->coord, ROW_JOB, j); // with its checkpoints and events
+    job_forget(j);
+}
+
 void tidy_delete(struct job_record *j)
 {
+    if (j->deleting &&
+        j->absent) { // somebody has read that it is nowhere, and wants it gone all the same
+        forget(j);
+        return;
+    }
     j->deleting = true;
-    j->tidy_conn = 0;
     job_touch(j);
+    tidy_again(j);
+}
+
+// The host sees no folder of the job, which had one: the next is asked, and that it is nowhere is no
+// success, since it may lie on storage that is not mounted now.
+static void ask_next(struct job_record *j)
+{
+    struct job_note n = NOTE(DELETED);
+    j->nabsent++;
     tidy_ask(j);
+    if (j->tidy_conn)
+        return;
+    if (!j->absent)
+        job_event(
+            j, &n,
+            "it is not deleted yet: no worker that is here sees %.300s; it is deleted when one "
+            "does, or `weft delete` it again to forget it and leave what may be there",
+            j->store);
+    j->absent = true;
 }
 
 void tidy_take(struct coord *c, const struct host *host, const Weft__V1__StorageDone *d)
@@ -98,10 +139,13 @@ void tidy_take(struct coord *c, const struct host *host, const Weft__V1__Storage
     if (deleted != j->deleting) // it was asked to tidy before somebody wanted the job gone
         return;
     j->tidy_conn = 0;
+    if (deleted && d->ok && d->absent && *j->store) {
+        ask_next(j);
+        return;
+    }
     j->untidy = TIDY;
     if (deleted && d->ok) {
-        out_erase(c, ROW_JOB, j); // with its checkpoints and events
-        job_forget(j);
+        forget(j);
         return;
     }
     if (deleted)

@@ -72,6 +72,12 @@ static void apply(struct world *w, const struct row *r)
 
 // ---- the decider ----
 
+static void take_submitted(struct world *w, const Weft__V1__SubmitReply *r)
+{
+    snprintf(w->reply_job, sizeof w->reply_job, "%s", r->job);
+    snprintf(w->notice, sizeof w->notice, "%s", r->notice);
+}
+
 static void take(struct world *w, const struct coord_action *a)
 {
     switch (a->kind) {
@@ -85,8 +91,7 @@ static void take(struct world *w, const struct coord_action *a)
     case COORD_REPLY:
         w->answers++;
         if (a->reply->descriptor == &weft__v1__submit_reply__descriptor)
-            snprintf(w->reply_job, sizeof w->reply_job, "%s",
-                     ((const Weft__V1__SubmitReply *)(const void *)a->reply)->job);
+            take_submitted(w, (const Weft__V1__SubmitReply *)(const void *)a->reply);
         return;
     case COORD_REFUSE:
         w->refused_code = a->code;
@@ -294,6 +299,16 @@ static void do_storage(struct world *w, int host, const Weft__V1__Storage *s)
     d.config = w->storage_config;
     d.full = w->storage_full;
     d.store = frame_text("/ckpt/it");
+    if (s->op == WEFT__V1__STORAGE_OP__STORAGE_DELETE) {
+        w->deletions++;
+        d.absent = w->hosts[host].unmounted;
+    }
+    if (fence) {
+        snprintf(w->asked_source, sizeof w->asked_source, "%s %lld", s->source,
+                 (long long)s->source_step);
+        d.source = frame_text(w->source ? w->source : "");
+        d.source_step = w->source_step;
+    }
     d.committed = list;
     if (fence && d.ok) {
         w->fences[0] = s->epoch;

@@ -41,9 +41,10 @@ struct world_host {
     const char *certificate;                 // whose its streams are; null: none
     const char *no_gpu;                      // why it has none; null: it does not say
     int devices, cores;
-    uint64_t conn; // 0: away
-    bool stopped;  // says nothing, hears nothing
-    bool exited;   // fenced as a twin
+    uint64_t conn;  // 0: away
+    bool stopped;   // says nothing, hears nothing
+    bool exited;    // fenced as a twin
+    bool unmounted; // sees no job's folder to delete
     struct world_attempt attempts[8];
 };
 struct world_save {
@@ -79,6 +80,10 @@ struct world {
     const char *storage_fails;
     int tidied; // folders of jobs that have ended
     uint64_t tidied_epoch;
+    int deletions;      // asked for, of whichever host
+    const char *source; // what a fence says that the job begins with; null: nothing
+    int64_t source_step;
+    char asked_source[100], notice[500]; // of the newest fence and submit
     bool storage_config, storage_full;
     bool restored; // the next restart's database is an older copy, says a person
     // the newest of each

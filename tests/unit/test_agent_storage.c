@@ -493,9 +493,22 @@ static void an_act_that_it_does_not_know_is_answered_too(void **state)
 }
 
 #define CASE(fn) cmocka_unit_test_setup_teardown(fn, set_up, tear_down)
+static void what_is_not_there_is_not_deleted(void **state)
+{
+    struct rig *r = *state;
+    works(r, r->a, OP(FENCE));
+    for (int i = 0; i < 2; i++) { // there, and gone
+        Weft__V1__StorageDone *m = act(r, r->a, OP(DELETE));
+        assert_true(m->ok);
+        assert_int_equal(m->absent, i);
+        let_go(m);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        CASE(what_is_not_there_is_not_deleted),
         CASE(jobs_of_this_cluster_are_found_again_wherever_they_lie),
         CASE(two_hosts_see_each_others_files_after_a_rename),
         CASE(a_host_on_other_storage_is_named_with_its_mount),

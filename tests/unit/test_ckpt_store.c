@@ -453,10 +453,10 @@ static void a_destroyed_folder_is_gone_whole_and_no_link_is_followed(void **stat
     snprintf(trash, sizeof trash, "%s-moved", f->store.path);
     assert_int_equal(rename(f->store.path, trash), 0);
     assert_int_equal(mkdir(f->store.path, 0700), 0);
-    assert_int_equal(store_destroy(&f->store, NULL, &e), ERR_EXISTS);
+    assert_int_equal(store_destroy(&f->store, NULL, NULL, &e), ERR_EXISTS);
     assert_int_equal(rmdir(f->store.path), 0);
     assert_int_equal(rename(trash, f->store.path), 0);
-    assert_int_equal(store_destroy(&f->store, NULL, &e), 0);
+    assert_int_equal(store_destroy(&f->store, NULL, NULL, &e), 0);
     assert_int_equal(access(f->store.path, F_OK), -1);
     assert_int_equal(access(path, F_OK), 0);
     // One that lost its name before it was cut short goes with the next try, which finds no folder.
@@ -465,8 +465,12 @@ static void a_destroyed_folder_is_gone_whole_and_no_link_is_followed(void **stat
              slash + 1);
     assert_int_equal(mkdir(trash, 0700), 0);
     assert_int_equal(store_open(&s, NULL, f->store.path, &e), ERR_NOTFOUND);
-    assert_int_equal(store_destroy(&s, NULL, &e), 0);
+    bool absent = true;
+    assert_int_equal(store_destroy(&s, NULL, &absent, &e), 0);
+    assert_false(absent);
     assert_int_equal(access(trash, F_OK), -1);
+    assert_int_equal(store_destroy(&s, NULL, &absent, &e), 0);
+    assert_true(absent);
     unlink(path);
     rmdir(other);
 }

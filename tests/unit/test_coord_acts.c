@@ -399,9 +399,129 @@ static void test_every_mutating_call_is_audited(void **state)
     assert_int_equal(refused, 1);
 }
 
+static bool is_forgotten(struct world *w, const char *job)
+{
+    char key[60];
+    snprintf(key, sizeof key, "job %s", job);
+    return world_row(w, key) < 0;
+}
+
+static void test_a_folder_that_no_worker_sees_is_no_deletion(void **state)
+{
+    struct world *w = *state;
+    const char *job = world_job_alone(w, 1, CALM);
+    world_host(w, 1, 0);
+    world_host(w, 2, 0);
+    assert_true(world_act(w, VERB(CANCEL), job));
+    world_pass(w, 1000);
+    for (int h = 0; h < 3; h++)
+        w->hosts[h].unmounted = true;
+    assert_true(world_act(w, VERB(DELETE), job));
+    assert_int_equal(w->deletions, 3); // each was asked
+    assert_non_null(strstr(world_event_text(w, job, "deleted"), "no worker that is here sees"));
+    assert_true(world_job(w, job)->deleting);
+    assert_false(world_act(w, VERB(RESUME), job));
+    w->hosts[2].unmounted = false; // it is found by the one that sees it, without anybody's asking
+    world_pass(w, 130000);
+    assert_true(is_forgotten(w, job));
+}
+
+static void test_what_no_worker_sees_is_forgotten_when_a_person_says_so_again(void **state)
+{
+    struct world *w = *state;
+    const char *job = world_job_alone(w, 1, CALM);
+    assert_true(world_act(w, VERB(CANCEL), job));
+    world_pass(w, 1000);
+    w->hosts[0].unmounted = true;
+    assert_true(world_act(w, VERB(DELETE), job));
+    world_pass(w, 61000);
+    world_pass(w, 61000);
+    assert_int_equal(world_events(w, job, "deleted"), 2); // the wish, and once that it is nowhere
+    assert_true(world_act(w, VERB(DELETE), job));
+    assert_true(is_forgotten(w, job));
+}
+
+#define FROM(of) CALM "checkpoint: {from: " of "}\n"
+
+static void test_where_a_job_begins_is_named_once_when_it_is_submitted(void **state)
+{
+    struct world *w = *state;
+    char base[33], want[100];
+    const char *newer;
+    w->source = "/ckpt/it/step-00000002.e1";
+    w->source_step = 2;
+    world_host(w, 0, 4);
+    assert_string_equal("", world_submit(w, "it", 1, FROM("it"))); // not itself
+    snprintf(base, sizeof base, "%s", world_submit(w, "it", 1, CALM));
+    assert_state(w, base, RUNNING);
+    const char *job = world_submit(w, "it", 5, FROM("it@2")); // more than there are: it waits
+    snprintf(want, sizeof want, "%s@2", base);
+    assert_string_equal(world_job(w, job)->source, want);
+    char waits[33];
+    snprintf(waits, sizeof waits, "%s", job);
+    newer = world_submit(w, "it", 5, CALM);
+    assert_string_equal("", world_submit(w, "new", 1, FROM("it"))); // the newest has not begun
+    assert_non_null(strstr(w->refused, "has no checkpoints yet"));
+    assert_true(world_act(w, VERB(CANCEL), newer));
+    assert_true(world_act(w, VERB(CANCEL), base));
+    world_pass(w, 1000);
+    assert_false(world_act(w, VERB(DELETE), base));
+    assert_non_null(strstr(w->refused, "is to begin with a checkpoint of it"));
+    world_host(w, 1, 4);
+    world_pass(w, 1000);
+    assert_state(w, waits, RUNNING);
+    assert_string_equal(w->asked_source, "/ckpt/it 2");
+}
+
+static void test_a_source_that_still_runs_is_spoken_of(void **state)
+{
+    struct world *w = *state;
+    w->source = "/ckpt/it/step-00000002.e1";
+    w->source_step = 2;
+    world_host(w, 0, 1);
+    world_submit(w, "it", 1, CALM);
+    assert_string_not_equal("", world_submit(w, "tuned", 1, FROM("it@2")));
+    assert_string_equal(w->notice, "");
+    assert_string_not_equal("", world_submit(w, "tuned2", 1, FROM("it")));
+    assert_non_null(strstr(w->notice, "begins with what is its newest checkpoint then"));
+}
+
+static void test_a_host_that_lies_about_the_source_fails_the_fence(void **state)
+{
+    static const struct {
+        const char *source;
+        int64_t step;
+        const char *from;
+    } lies[] = {
+        {NULL, 0, FROM("./base")},
+        {"/base/step-00000002.e1", -5, FROM("./base")},
+        {"/base/step-00000002.e1", 3, FROM("./base")},
+        {"/base/step-00000003.e1", 3, FROM("./base@2")},
+        {"/base/latest", 2, FROM("./base")},
+    };
+    struct world *w = *state;
+    world_host(w, 0, 4);
+    for (size_t i = 0; i < sizeof lies / sizeof *lies; i++) {
+        char name[20];
+        snprintf(name, sizeof name, "lie%zu", i);
+        w->source = lies[i].source;
+        w->source_step = lies[i].step;
+        const char *job = world_submit(w, name, 1, lies[i].from);
+        assert_state(w, job, FAILED);
+    }
+    w->source = "/base/step-00000002.e1";
+    w->source_step = 2;
+    assert_state(w, world_submit(w, "true", 1, FROM("./base@2")), RUNNING);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        CASE(test_a_folder_that_no_worker_sees_is_no_deletion),
+        CASE(test_what_no_worker_sees_is_forgotten_when_a_person_says_so_again),
+        CASE(test_where_a_job_begins_is_named_once_when_it_is_submitted),
+        CASE(test_a_source_that_still_runs_is_spoken_of),
+        CASE(test_a_host_that_lies_about_the_source_fails_the_fence),
         CASE(test_every_verb_in_every_state),
         CASE(test_a_preempted_job_continues_from_what_it_saved),
         CASE(test_a_job_that_ends_while_draining_has_succeeded),

@@ -142,6 +142,9 @@ int rank_frame_to_assignment(const Weft__Rank__Assign *f, struct assignment *a, 
     if (f->epoch < 1 || f->epoch > EPOCH_MAX)
         return err_set(e, ERR_DATA, "the assignment is damaged: epoch %llu is not within 1 to %d",
                        (unsigned long long)f->epoch, EPOCH_MAX);
+    if (f->restore_step < 0)
+        return err_set(e, ERR_DATA, "the assignment is damaged: it begins at step %lld",
+                       (long long)f->restore_step);
     a->rank = f->rank;
     a->ranks = f->ranks;
     a->epoch = f->epoch;
