@@ -43,7 +43,7 @@ struct bpe_work {
         uint32_t rank; // of this symbol and the one after it
     } * links;
     uint64_t *heap; // rank, then place
-    size_t links_room, heap_room;
+    size_t links_room;
     struct buf spelled; // a piece as a byte-level vocabulary writes it
 };
 

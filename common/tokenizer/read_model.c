@@ -318,6 +318,9 @@ int read_added_tokens(struct pipeline *p, const struct json *list, struct err *e
             err_wrap(e, "added_tokens[%d]", i);
         else if (t.bytes) // of no content none is made
             put_added(p, t, &last);
+        if (!rc && last >= TOKENIZER_MAX_VOCAB)
+            rc = err_set(e, ERR_LIMIT, "added_tokens[%d]: its id is %d, and the greatest is %d", i,
+                         (int)last, TOKENIZER_MAX_VOCAB - 1);
     }
     index_added(p, last);
     if (rc)

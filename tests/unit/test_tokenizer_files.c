@@ -262,6 +262,25 @@ static void a_zero_in_merges_is_refused_with_its_line(void **state)
     assert_non_null(strstr(e.text, "merges.txt: line 2: a zero byte"));
 }
 
+static void an_added_token_has_no_id_past_the_greatest(void **state)
+{
+    static const char json[] =
+        "{\"version\": \"1.0\", \"decoder\": {\"type\": \"Fuse\"}, \"added_tokens\": ["
+        "{\"id\": 0, \"content\": \"b\", \"single_word\": false, \"lstrip\": false, \"rstrip\": "
+        "false, "
+        "\"normalized\": false, \"special\": true}, "
+        "{\"id\": 1, \"content\": \"c\", \"single_word\": false, \"lstrip\": false, \"rstrip\": "
+        "false, "
+        "\"normalized\": false, \"special\": true}], \"model\": {\"type\": \"BPE\", "
+        "\"vocab\": {\"a\": 0, \"b\": 4194303}, \"merges\": []}}";
+    struct tokenizer *t = NULL;
+    struct err e = {0};
+    (void)state;
+    assert_int_equal(tokenizer_parse(&t, json, sizeof json - 1, NULL, 0, &e), ERR_LIMIT);
+    if (!strstr(e.text, "added_tokens[1]: its id is 4194304, and the greatest is 4194303"))
+        fail_msg("%s", e.text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -284,6 +303,7 @@ int main(void)
         cmocka_unit_test(synth_options),
         cmocka_unit_test(what_normalizers_make_of_a_text_has_a_limit),
         cmocka_unit_test(a_template_puts_so_many_ids_around_a_text),
+        cmocka_unit_test(an_added_token_has_no_id_past_the_greatest),
         cmocka_unit_test(a_zero_in_merges_is_refused_with_its_line)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
