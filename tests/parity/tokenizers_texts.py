@@ -95,8 +95,9 @@ class Ours:
 
 def compare(program, path, texts):
     theirs, ours = Tokenizer.from_file(str(path)), Ours(program, path)
-    made = panics = 0
+    made = panics = n = 0
     for text in texts:
+        n += 1
         as_read = text.decode("utf-8", "replace")
         try:
             want = theirs.encode(as_read, add_special_tokens=False).ids
@@ -111,8 +112,8 @@ def compare(program, path, texts):
             at = next((i for i, pair in enumerate(zip(ids, want)) if pair[0] != pair[1]), min(len(ids), len(want)))
             sys.exit(f"{path.stem}: other {'ids' if ids != want else 'text'}, from id {at}: {ids[at:at + 8]}, "
                      f"theirs {want[at:at + 8]}, of {theirs.decode(want[max(0, at - 5):at + 8])!r}")
-    if panics > len(texts) // 20:
-        sys.exit(f"{path.stem}: theirs panics at {panics} of {len(texts)} texts: too few were compared")
+    if panics > n // 20:
+        sys.exit(f"{path.stem}: theirs panics at {panics} of {n} texts: too few were compared")
     ours.process.stdin.close()
     if ours.process.wait():
         sys.exit(f"{path.stem}: weft's ended with {ours.process.returncode}")
