@@ -35,11 +35,14 @@ int fresh_begin(const char *path, struct arena *a, const char **tmp, struct err 
 {
     char *name = arena_strdup(a, path);
     size_t n = strlen(name);
+    struct stat st;
     while (n > 1 && name[n - 1] == '/')
         name[--n] = 0;
     *tmp = NULL;
     if (!n || !strcmp(name, ".") || !strcmp(name, "/"))
         return err_set(e, ERR_INVALID, "'%s' is no name for a new folder", path);
+    if (!lstat(name, &st) && S_ISLNK(st.st_mode))
+        return err_set(e, ERR_EXISTS, "%s is a link: a new folder cannot take its place", name);
     if (!access(name, F_OK) && !is_empty(name))
         return err_set(e, ERR_EXISTS, "%s is there already, and is no empty folder", name);
     name = arena_printf(a, "%s.tmp-XXXXXX", name);
@@ -122,4 +125,45 @@ int beside_copy(const char *from, const char *to, int *n, struct err *e)
     if (out >= 0)
         close(out);
     return rc;
+}
+
+// ---- token ids -----------------------------------------------------------------------------------
+
+const char *const token_id_fields[TOKEN_ID_FIELDS] = {"bos_token_id", "eos_token_id",
+                                                      "pad_token_id"};
+
+static bool is_token_id(const struct json *v)
+{
+    // −1 stands for none in published files.
+    return v->type == JSON_NUMBER && v->is_int && v->integer >= -1 && v->integer <= INT32_MAX;
+}
+
+int token_ids_read(const struct json *from, const char *file, struct arena *a,
+                   const char *ids[TOKEN_ID_FIELDS], struct err *e)
+{
+    if (from->type != JSON_OBJECT)
+        return err_set(e, ERR_DATA, "%s is no object", file);
+    for (int i = 0; i < TOKEN_ID_FIELDS; i++) {
+        const struct json *v = json_get(from, token_id_fields[i]);
+        const bool list = v && v->type == JSON_ARRAY;
+        struct buf text = {0};
+        ids[i] = NULL;
+        if (!v || v->type == JSON_NULL || (list && !v->first))
+            continue;
+        for (const struct json *k = list ? v->first : v; k; k = list ? k->next : NULL) {
+            if (!is_token_id(k)) {
+                buf_clear(&text);
+                return err_set(e, ERR_DATA, "%s: %s is no token id and no list of them", file,
+                               token_id_fields[i]);
+            }
+            buf_printf(&text, "%s%lld",
+                       !list           ? ""
+                       : k == v->first ? "["
+                                       : ", ",
+                       (long long)k->integer);
+        }
+        buf_puts(&text, list ? "]" : "");
+        ids[i] = buf_keep(&text, a);
+    }
+    return 0;
 }

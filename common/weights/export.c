@@ -10,6 +10,7 @@
 #include "common/base/folder.h"
 #include "common/ckpt/durable.h"
 #include "common/ckpt/source.h"
+#include "common/tokenizer/tokenizer.h"
 #include "common/weights/beside.h"
 #include "common/weights/config.h"
 #include "common/weights/described.h"
@@ -31,6 +32,7 @@ struct exporting {
     bool *checked;
     float *kept; // the whole of parameter `kept_param`
     int kept_param;
+    const char *ids[TOKEN_ID_FIELDS]; // of generation_config.json, or of the tokenizer
     const char *tmp;
     struct stream file;
     struct npz npz;
@@ -197,54 +199,145 @@ static int write_tensors(struct exporting *x, int dir, struct err *e)
 
 // ---- config.json ---------------------------------------------------------------------------------
 
-// Token ids that generation_config.json beside the checkpoint has, and those that are given.
-static int list_members(struct exporting *x, const char *tokenizer, struct config_member **out,
+// The token id that is given for a field: the last one. Null: none is.
+static const char *find_given(const struct exporting *x, const char *field)
+{
+    const char *json = NULL;
+    for (int i = 0; i < x->o->nmembers; i++)
+        if (strcmp(x->o->members[i].name, field) == 0)
+            json = x->o->members[i].json;
+    return json;
+}
+
+static int read_generation(struct exporting *x, const char *tokenizer, struct json **top,
+                           struct err *e)
+{
+    struct buf text = {0};
+    const char *path = arena_printf(&x->a, "%s/generation_config.json", tokenizer);
+    *top = NULL;
+    int rc = folder_read_whole(AT_FDCWD, path, true, 1 << 20, &text, e);
+    rc = rc ? rc : json_parse(&x->a, buf_str(&text), text.len, top, e);
+    buf_clear(&text);
+    if (rc == ERR_NOTFOUND)
+        return 0;
+    return rc ? err_wrap(e, "%s", path) : token_ids_read(*top, path, &x->a, x->ids, e);
+}
+
+// What a tokenizer says where nobody gave an id: the token of its end, which begins a text too where
+// it is GPT-2's.
+static void ask_tokenizer(struct exporting *x, const char *tokenizer)
+{
+    struct tokenizer *t = NULL;
+    int32_t end = -1;
+    if (tokenizer_open(&t, tokenizer, NULL) || tokenizer_find_end(t, NULL, &end, NULL))
+        end = -1;
+    const char *json = end < 0 ? NULL : arena_printf(&x->a, "%d", (int)end);
+    x->ids[0] = json && tokenizer_id(t, "<|endoftext|>") == end ? json : NULL;
+    x->ids[1] = json;
+    tokenizer_close(t);
+}
+
+// Token ids that are given, else those that generation_config.json beside the checkpoint has, else the
+// tokenizer's. bos_token_id and eos_token_id are always written: a reader's own defaults may be outside
+// of the vocabulary.
+static int list_members(struct exporting *x, const char *tokenizer, struct config_member *out,
                         int *n, struct err *e)
 {
-    static const char *const ids[] = {"bos_token_id", "eos_token_id", "pad_token_id"};
-    struct buf text = {0};
-    struct json *top = NULL;
-    const char *path = arena_printf(&x->a, "%s/generation_config.json", tokenizer);
     const char *dtype = x->o->bf16 ? "\"bfloat16\"" : "\"float32\"";
-    *out = arena_array(&x->a, struct config_member, x->o->nmembers + 8);
+    struct json *generation;
     *n = 0;
-    (*out)[(*n)++] = (struct config_member){"torch_dtype", dtype};
-    (*out)[(*n)++] = (struct config_member){"dtype", dtype};
-    int rc = folder_read_whole(AT_FDCWD, path, true, 1 << 20, &text, e);
-    rc = rc ? rc : json_parse(&x->a, buf_str(&text), text.len, &top, e);
-    if (rc && rc != ERR_NOTFOUND)
-        err_wrap(e, "%s", path);
-    buf_clear(&text);
-    for (size_t i = 0; i < sizeof ids / sizeof *ids; i++) {
-        const struct json *v = json_get(top, ids[i]);
-        bool given = false;
-        for (int k = 0; k < x->o->nmembers; k++)
-            given |= strcmp(x->o->members[k].name, ids[i]) == 0;
-        struct buf json = {0};
-        if (v && v->type == JSON_NUMBER && v->is_int)
-            buf_printf(&json, "%lld", (long long)v->integer);
-        for (const struct json *k = v && v->type == JSON_ARRAY ? v->first : NULL; k; k = k->next)
-            buf_printf(&json, "%s%lld%s", k == v->first ? "[" : ", ", (long long)k->integer,
-                       k->next ? "" : "]");
-        if (json.len && !given)
-            (*out)[(*n)++] = (struct config_member){ids[i], buf_keep(&json, &x->a)};
-        else
-            buf_clear(&json);
+    out[(*n)++] = (struct config_member){"torch_dtype", dtype};
+    out[(*n)++] = (struct config_member){"dtype", dtype};
+    int rc = read_generation(x, tokenizer, &generation, e);
+    if (!rc && !x->ids[0] && !x->ids[1])
+        ask_tokenizer(x, tokenizer);
+    for (int i = 0; i < TOKEN_ID_FIELDS; i++) {
+        const char *json = find_given(x, token_id_fields[i]);
+        json = json ? json : x->ids[i];
+        if (json || strcmp(token_id_fields[i], "pad_token_id") != 0)
+            out[(*n)++] = (struct config_member){token_id_fields[i], json ? json : "null"};
     }
-    for (int k = 0; k < x->o->nmembers; k++)
-        (*out)[(*n)++] = x->o->members[k];
-    return rc == ERR_NOTFOUND ? 0 : rc;
+    return rc;
+}
+
+static void print_json(struct json_out *w, const char *key, const struct json *v)
+{
+    switch (v->type) {
+    case JSON_NULL:
+        json_null(w, key);
+        break;
+    case JSON_BOOL:
+        json_bool(w, key, v->boolean);
+        break;
+    case JSON_NUMBER:
+        if (v->is_int)
+            json_int(w, key, v->integer);
+        else
+            json_double(w, key, v->number);
+        break;
+    case JSON_STRING:
+        json_strn(w, key, v->string, v->length);
+        break;
+    case JSON_ARRAY:
+    case JSON_OBJECT:
+        if (v->type == JSON_ARRAY)
+            json_array(w, key);
+        else
+            json_object(w, key);
+        for (const struct json *k = v->first; k; k = k->next)
+            print_json(w, k->key, k);
+        json_end(w);
+        break;
+    }
+}
+
+// The copy of generation_config.json has the ids that are given, as config.json has.
+static int give_generation(struct exporting *x, const char *tokenizer, struct err *e)
+{
+    struct json *top;
+    struct buf text = {0};
+    struct json_out w;
+    int rc = x->o->nmembers ? read_generation(x, tokenizer, &top, e) : 0;
+    if (rc || !x->o->nmembers || !top)
+        return rc;
+    json_out_init(&w, &text);
+    w.pretty = true;
+    json_object(&w, NULL);
+    for (const struct json *k = top->first; k; k = k->next)
+        if (!find_given(x, k->key))
+            print_json(&w, k->key, k);
+    for (int i = 0; i < TOKEN_ID_FIELDS; i++)
+        if (find_given(x, token_id_fields[i]))
+            json_raw(&w, token_id_fields[i], find_given(x, token_id_fields[i]));
+    json_end(&w);
+    json_out_clear(&w);
+    buf_putc(&text, '\n');
+    rc = folder_write(x->tmp, "generation_config.json", buf_str(&text), FOLDER_DURABLE, e);
+    buf_clear(&text);
+    return rc;
 }
 
 static int write_config(struct exporting *x, int dir, const char *tokenizer, struct err *e)
 {
-    struct config_member *more;
+    struct config_member more[2 + TOKEN_ID_FIELDS];
     struct buf text = {0};
-    int n, rc = list_members(x, tokenizer, &more, &n, e);
+    int n, rc = list_members(x, tokenizer, more, &n, e);
     rc = rc ? rc : config_write(&x->model.sizes, more, n, &x->a, &text, e);
     rc = rc ? rc : durable_write_file(dir, "config.json", buf_str(&text), text.len, e);
     buf_clear(&text);
     return rc;
+}
+
+// The tokenizer beside a checkpoint is the one that it was trained with.
+static int check_tokenizer(const struct exporting *x, const char *tokenizer, struct err *e)
+{
+    const char *trained = x->load.manifest.tokenizer;
+    char beside[TOKENIZER_IDENTITY_LEN];
+    if (!*trained || tokenizer_identify(NULL, tokenizer, beside, NULL) ||
+        strcmp(trained, beside) == 0)
+        return 0;
+    return err_set(e, ERR_DATA, "%s is %s, and %s was trained with %s", tokenizer, beside,
+                   x->load.name, trained);
 }
 
 // ---- the whole -----------------------------------------------------------------------------------
@@ -253,8 +346,10 @@ static int write_hf(struct exporting *x, int dir, struct err *e)
 {
     const char *tokenizer = arena_printf(&x->a, "%s/" STORE_TOKENIZER, x->pin.folder);
     int files, rc = mapping_make(&x->map, &x->a, &x->model.sizes, &x->model.params, true, e);
+    rc = rc ? rc : check_tokenizer(x, tokenizer, e);
     rc = rc ? rc : write_config(x, dir, tokenizer, e);
     rc = rc ? rc : beside_copy(tokenizer, x->tmp, &files, e);
+    rc = rc ? rc : give_generation(x, tokenizer, e);
     return rc ? rc : write_tensors(x, dir, e);
 }
 

@@ -35,6 +35,8 @@ struct importing {
     struct foreign_stored **stored; // of each tensor
     const char *job_text, *resolved, *tmp;
     struct stream file;
+    const char *ids[TOKEN_ID_FIELDS];
+    bool has_generation; // the folder has a generation_config.json
     uint64_t done, all;
     struct import_result *result;
     char identity[TOKENIZER_IDENTITY_LEN]; // of the tokenizer among the files; empty: none
@@ -111,7 +113,7 @@ static int make_job(struct importing *x, struct err *e)
     bool own = !model_text_find(x->program->name);
     if (own && !realpath(x->program->name, path))
         return err_errno(e, ERR_IO, "cannot find %s", x->program->name);
-    buf_printf(&text, "name: %s\nmodel:\n  program: ", name);
+    buf_printf(&text, "name: '%s'\nmodel:\n  program: ", name);
     buf_printf(&text, "'%s'\n", quote_inside(own ? path : x->program->name, x->a));
     for (int i = 0; i < x->sizes.n; i++)
         buf_printf(&text, "  %s: %s\n", x->sizes.given[i].name, x->sizes.given[i].text);
@@ -335,37 +337,39 @@ static int write_checkpoint(struct importing *x, struct store *s, const struct s
     return rc;
 }
 
+// Token ids of generation_config.json, or of config.json where there is none; both are checked.
+static int read_token_ids(struct importing *x, struct err *e)
+{
+    struct json *top;
+    struct err none = {0};
+    int rc = foreign_json(&x->files, "generation_config.json", &top, &none);
+    if (rc && rc != ERR_NOTFOUND)
+        return err_set(e, rc, "%s", none.text);
+    x->has_generation = !rc;
+    rc = token_ids_read(x->config, "config.json", x->a, x->ids, e);
+    if (!rc && x->has_generation)
+        rc = token_ids_read(top, "generation_config.json", x->a, x->ids, e);
+    return rc;
+}
+
 // Where the folder has no generation_config.json, the token ids of config.json make one.
 static int write_token_ids(struct importing *x, const char *tokenizer, struct err *e)
 {
-    static const char *const ids[] = {"bos_token_id", "eos_token_id", "pad_token_id"};
-    const char *path = arena_printf(x->a, "%s/generation_config.json", tokenizer);
     struct buf text = {0};
     struct json_out w;
     bool any = false;
-    if (!access(path, F_OK))
-        return 0;
     json_out_init(&w, &text);
     w.pretty = true;
     json_object(&w, NULL);
-    for (size_t i = 0; i < sizeof ids / sizeof *ids; i++) {
-        const struct json *v = json_get(x->config, ids[i]);
-        const bool list = v && v->type == JSON_ARRAY && v->count;
-        if (!list && !(v && v->type == JSON_NUMBER && v->is_int))
-            continue;
-        any = true;
-        if (list)
-            json_array(&w, ids[i]);
-        for (const struct json *k = list ? v->first : NULL; k; k = k->next)
-            json_int(&w, NULL, k->integer);
-        if (list)
-            json_end(&w);
-        else
-            json_int(&w, ids[i], v->integer);
+    for (int i = 0; i < TOKEN_ID_FIELDS; i++) {
+        any |= x->ids[i] != NULL;
+        if (x->ids[i])
+            json_raw(&w, token_id_fields[i], x->ids[i]);
     }
     json_end(&w);
     json_out_clear(&w);
     buf_putc(&text, '\n');
+    any &= !x->has_generation;
     int rc = any && access(tokenizer, F_OK) ? folder_make(tokenizer, e) : 0;
     if (any && !rc)
         rc = folder_write(tokenizer, "generation_config.json", buf_str(&text), FOLDER_DURABLE, e);
@@ -412,6 +416,7 @@ int weights_import(const struct import_options *o, struct arena *a, struct impor
     rc = read_config(&x, e);
     rc = rc ? rc : make_job(&x, e);
     rc = rc ? rc : check_tensors(&x, e);
+    rc = rc ? rc : read_token_ids(&x, e);
     if (rc)
         err_wrap(e, "%s", o->dir);
     if (!rc)

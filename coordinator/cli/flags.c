@@ -30,7 +30,8 @@ static const struct flag_row {
     [FLAG_JSON] = {"--json", NULL, NULL,
                    "for programs; coordinator/cli/README.md says what it holds", IS_SWITCH,
                    offsetof(struct args, json)},
-    [FLAG_SET] = {"--set", "-s", "KEY=VALUE", "override a key of the job file; repeatable", IS_LIST,
+    [FLAG_SET] = {"--set", "-s", "KEY=VALUE",
+                  "override a key of the job file, or for export a token id; repeatable", IS_LIST,
                   offsetof(struct args, set)},
     [FLAG_DEVICE] = {"--device", NULL, "MODEL",
                      "device to plan for: h200, h100, a100-80g, a100-40g, cpu, or "
@@ -61,7 +62,7 @@ static const struct flag_row {
                         "bytes (every byte is a token), a tokenizer.json, or a folder with one or "
                         "with vocab.json and merges.txt",
                         IS_TEXT, offsetof(struct args, tokenizer)},
-    [FLAG_OUT] = {"--out", NULL, "PATH", "where to write: prepare a folder, train-tokenizer a file",
+    [FLAG_OUT] = {"--out", NULL, "PATH", "where to write: a new folder, train-tokenizer a file",
                   IS_TEXT, offsetof(struct args, out)},
     [FLAG_FORMAT] = {"--format", NULL, "text|jsonl",
                      "of the inputs; default: jsonl where a name ends in .jsonl, .ndjson or .json "

@@ -251,10 +251,63 @@ def test_a_tokenizers_files_and_token_ids_travel(llama, tmp_path):
     config = json.loads((tmp_path / "hf" / "config.json").read_text())
     assert (config["bos_token_id"], config["eos_token_id"]) == (3, [4, 5]) and "pad_token_id" not in config
     step = next(llama.out.glob("step-*"))
-    weft("export", step, tmp_path / "hf2", "-s", "eos_token_id=7", "-s", "pad_token_id=0")
+    weft("export", step, tmp_path / "hf2", "-s", "eos_token_id=6", "-s", "eos_token_id=7", "-s", "pad_token_id=0")
+    generation = json.loads((tmp_path / "hf2" / "generation_config.json").read_text())
+    assert generation == {"bos_token_id": 3, "eos_token_id": 7, "pad_token_id": 0, "top_k": 9}
     config = json.loads((tmp_path / "hf2" / "config.json").read_text())
     assert (config["bos_token_id"], config["eos_token_id"], config["pad_token_id"]) == (3, 7, 0)
     weft("export", step, tmp_path / "hf3", "-s", "hidden_size=7", code=2)
+
+
+@pytest.mark.parametrize("file", ["config.json", "generation_config.json"])
+@pytest.mark.parametrize("ids", [["x", 1.5, 7], "7", 1.5, True, {}, [[7]], 1 << 31, -2])
+def test_what_is_no_token_id_is_refused_both_ways(llama, tmp_path, file, ids):
+    original = (llama.dir / "config.json").read_text()
+    path = llama.dir / file
+    path.write_text(json.dumps({**json.loads(original if file == "config.json" else "{}"), "eos_token_id": ids}))
+    llama.refused(file, "eos_token_id")
+    (llama.dir / "generation_config.json").unlink(missing_ok=True)
+    (llama.dir / "config.json").write_text(original)
+    weft("import", llama.dir, "--out", llama.out)
+    (llama.out / "tokenizer").mkdir(exist_ok=True)
+    (llama.out / "tokenizer" / "generation_config.json").write_text(json.dumps({"eos_token_id": ids}))
+    err = weft("export", llama.out, tmp_path / "hf", code=1)
+    assert "generation_config.json" in err and "eos_token_id" in err and not list(tmp_path.glob("hf*"))
+
+
+def test_ids_that_nothing_says_are_the_tokenizers_or_null(tmp_path):
+    f = Folder(tmp_path, "gpt2")
+    (f.dir / "generation_config.json").unlink(missing_ok=True)
+    f.config(bos_token_id=None, eos_token_id=None)
+    weft("import", f.dir, "--out", f.out)
+    weft("export", f.out, tmp_path / "bare")
+    config = json.loads((tmp_path / "bare" / "config.json").read_text())
+    assert config["bos_token_id"] is None and config["eos_token_id"] is None
+    shutil.rmtree(f.out)
+    (tmp_path / "text").write_text("the cat sat on the mat, the dog sat on the log\n" * 20)
+    weft("data", "train-tokenizer", tmp_path / "text", "--vocab", 260, "--out", f.dir / "tokenizer.json")
+    added = json.loads((f.dir / "tokenizer.json").read_text())["added_tokens"]
+    end = next(t["id"] for t in added if t["content"] == "<|endoftext|>")
+    weft("import", f.dir, "--out", f.out)
+    weft("export", f.out, tmp_path / "hf")
+    config = json.loads((tmp_path / "hf" / "config.json").read_text())
+    assert config["bos_token_id"] == config["eos_token_id"] == end
+    # Another tokenizer beside the checkpoint than it was trained with.
+    other = f.out / "tokenizer" / "tokenizer.json"
+    other.write_text(other.read_text() + "\n")
+    err = weft("export", f.out, tmp_path / "no", code=1)
+    assert err.count("sha256:") == 2 and "was trained with" in err and not list(tmp_path.glob("no*"))
+
+
+def test_names_that_yaml_reads_as_something_else_and_links(llama, tmp_path):
+    weft("import", llama.dir, "--out", tmp_path / "null")
+    assert "parameters: 9392" in weft("plan", tmp_path / "null" / "job.yaml")
+    (tmp_path / "empty").mkdir()
+    for to in "empty", "absent":
+        (tmp_path / "link").symlink_to(to)
+        assert "is a link" in weft("import", llama.dir, "--out", tmp_path / "link", code=2)
+        (tmp_path / "link").unlink()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["empty", "llama3", "null"]
 
 
 def test_arrays_of_numpy_have_wefts_names(llama, tmp_path):
