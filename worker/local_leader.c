@@ -235,7 +235,8 @@ void local_leader_fence(struct local_leader *l, const struct store_entry *scan, 
 int local_leader_connect(struct local_leader *l, int rank)
 {
     int ends[2];
-    PRE(!socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends));
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends))
+        return -1;
     frame_conn_init(&l->ranks[rank].conn, ends[0]);
     l->ranks[rank].open = true;
     return ends[1];
@@ -264,6 +265,8 @@ int local_leader_start(struct local_leader *l, int rank, const struct local_star
     snprintf(parent, sizeof parent, "%d", (int)getpid());
     snprintf(number, sizeof number, "%d", rank);
     int theirs = local_leader_connect(l, rank);
+    if (theirs < 0)
+        return err_errno(e, ERR_IO, "rank %d: its socket", rank);
     const struct child_file files[] = {{s->log, 1}, {s->log, 2}, {theirs, RANK_FD}, {-1, -1}};
     int rc = child_start(&(struct child_start){.program = s->program, .argv = argv, .files = files},
                          &pid);

@@ -47,7 +47,8 @@ struct local_leader {
 void local_leader_init(struct local_leader *l, const struct leader_config *c,
                        const Weft__Rank__Assign *assign, const char *page_dir);
 void local_leader_fence(struct local_leader *l, const struct store_entry *scan, int nscan);
-int local_leader_connect(struct local_leader *l, int rank); // the rank's end of its socket pair
+// The rank's end of its socket pair; −1, with errno: it cannot be made.
+int local_leader_connect(struct local_leader *l, int rank);
 // Starts a rank as a process of its own. It dies with the thread that calls this.
 struct local_start {
     const char *program;     // path of weft-rank

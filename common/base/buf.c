@@ -100,7 +100,7 @@ void buf_bytes(struct buf *b, uint64_t bytes)
 
 const char *buf_keep(struct buf *b, struct arena *a)
 {
-    const char *text = arena_strdup(a, buf_str(b));
+    const char *text = arena_dup(a, buf_str(b), b->len + 1);
     buf_clear(b);
     return text;
 }

@@ -154,12 +154,29 @@ int folder_read(const char *dir, const char *name, char *out, size_t size, struc
     return 0;
 }
 
+int folder_read_fd(int fd, const char *name, size_t most, struct buf *out, struct err *e)
+{
+    enum { PIECE = 65536 };
+    const size_t before = out->len;
+    int rc = 0;
+    for (ssize_t n = 1; !rc && n;) {
+        buf_reserve(out, PIECE);
+        n = read(fd, out->data + out->len, PIECE);
+        if (n < 0 && errno != EINTR)
+            rc = err_errno(e, ERR_IO, "cannot read %s", name);
+        out->len += n > 0 ? (size_t)n : 0;
+        if (out->len - before > most)
+            rc = err_set(e, ERR_LIMIT, "%s has over %zu bytes", name, most);
+    }
+    buf_reserve(out, 0);
+    out->data[out->len] = 0;
+    return rc;
+}
+
 int folder_read_whole(int dirfd, const char *path, bool regular, size_t most, struct buf *out,
                       struct err *e)
 {
-    enum { PIECE = 65536 };
     struct stat st;
-    size_t before = out->len;
     // Opening a pipe that nobody writes must not wait; reading may.
     int fd = openat(dirfd, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), rc = 0;
     if (fd < 0)
@@ -172,17 +189,8 @@ int folder_read_whole(int dirfd, const char *path, bool regular, size_t most, st
     } else if (S_ISREG(st.st_mode) && st.st_size > (off_t)most) {
         rc = err_set(e, ERR_LIMIT, "%s has %jd bytes, over %zu", path, (intmax_t)st.st_size, most);
     }
-    for (ssize_t n = 1; !rc && n;) {
-        buf_reserve(out, PIECE);
-        n = read(fd, out->data + out->len, PIECE);
-        if (n < 0 && errno != EINTR)
-            rc = err_errno(e, ERR_IO, "cannot read %s", path);
-        out->len += n > 0 ? (size_t)n : 0;
-        if (out->len - before > most)
-            rc = err_set(e, ERR_LIMIT, "%s has over %zu bytes", path, most);
-    }
-    buf_reserve(out, 0);
-    out->data[out->len] = 0;
+    if (!rc)
+        rc = folder_read_fd(fd, path, most, out, e);
     int why = errno;
     close(fd);
     errno = why;

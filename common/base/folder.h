@@ -46,6 +46,8 @@ int folder_read(const char *dir, const char *name, char *out, size_t size, struc
 // with `regular`, anything else than a regular file; ERR_IO. errno says why.
 int folder_read_whole(int dirfd, const char *path, bool regular, size_t most, struct buf *out,
                       struct err *e);
+// The same of a descriptor to its end, which messages call `name`. It stays open.
+int folder_read_fd(int fd, const char *name, size_t most, struct buf *out, struct err *e);
 
 // DIR/lock, flocked as long as *fd is open; its text is the holder's pid. The folder must be our own
 // (folder_check_own): who locks it believes what lies there. ERR_EXISTS: another process has it, which

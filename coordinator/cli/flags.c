@@ -104,7 +104,7 @@ static const struct flag_row {
          "so many rows at once; default: generate 8, eval a device's share of the training's",
          IS_NUMBER, offsetof(struct args, batch)},
     [FLAG_DATA] = {"--data", NULL, "FILE",
-                   "the data set: of tokens a pattern or folder too; of images with --labels",
+                   "the data set: of tokens a pattern too, as 'set/val-*'; of images with --labels",
                    IS_TEXT, offsetof(struct args, data)},
     [FLAG_LABELS] = {"--labels", NULL, "FILE", "the labels of images", IS_TEXT,
                      offsetof(struct args, labels)},
@@ -224,6 +224,8 @@ static int take_value(struct args *a, const struct verb *v, const struct flag_ro
             snprintf(what, sizeof what, "%s takes a number from 0, not '%.60s'", r->name, value);
             return usage(v, what);
         }
+        if (x == 0 && r == &rows[FLAG_TOP_P])
+            return usage(v, "--top-p takes a share above 0; without it all may be drawn");
         memcpy(field, &x, sizeof x);
     } else {
         const int64_t least = r->type == IS_STEP, most = r->type == IS_STEP ? INT64_MAX : INT_MAX;

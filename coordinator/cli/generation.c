@@ -11,7 +11,8 @@ struct round {                    // of one question
     struct generated **of_row;    // the text that has it, or null
     Weft__Rank__Row *row, **rows; // the question's, of which there are `n`
     struct generated **asked;     // the text of each
-    int64_t n;
+    int64_t n, tokens;            // of the question
+    struct arena *arena;
 };
 
 static void add_question(struct round *r, struct generated *t, const int32_t *ids, int64_t n,
@@ -24,6 +25,7 @@ static void add_question(struct round *r, struct generated *t, const int32_t *id
     row->request = t->request;
     row->ids = frame_borrow(ids);
     row->n_ids = (size_t)n;
+    r->tokens += n;
     r->rows[r->n] = row;
     r->asked[r->n++] = t;
 }
@@ -48,7 +50,7 @@ static void end_text(struct generated *t)
 
 // What the token of a text means to it.
 static void take_token(const struct generation *g, struct generated *t, int32_t id,
-                       double log_share)
+                       double log_share, struct arena *a)
 {
     struct buf piece = {0};
     if (id < 0 || is_stop_id(g, id)) {
@@ -56,14 +58,18 @@ static void take_token(const struct generation *g, struct generated *t, int32_t 
         end_text(t);
         return;
     }
+    t->ids = arena_grow(a, t->ids, sizeof *t->ids, (int)t->n, &t->ids_cap);
     t->ids[t->n] = id;
-    if (t->log_shares)
+    if (g->how.log_shares) {
+        t->log_shares =
+            arena_grow(a, t->log_shares, sizeof *t->log_shares, (int)t->n, &t->shares_cap);
         t->log_shares[t->n] = log_share;
+    }
     t->n++;
     tokenizer_stream_put(t->stream, id, &piece);
     if (held_add(&t->text, buf_str(&piece), piece.len)) {
         t->ended = "stop";
-    } else if (t->n == g->tokens) {
+    } else if (t->n == t->tokens) {
         t->ended = "length";
         end_text(t);
     }
@@ -82,11 +88,14 @@ static int ask(const struct generation *g, struct round *r, struct err *e)
         rc = err_set(e, ERR_INTERNAL, "%zu tokens for %lld texts", answer->n_ids, (long long)r->n);
     for (int64_t i = 0; i < r->n && !rc; i++) {
         struct generated *t = r->asked[i];
-        take_token(g, t, answer->ids[i], question.log_shares ? answer->log_shares[i] : 0);
-        if (t->ended)
+        take_token(g, t, answer->ids[i], question.log_shares ? answer->log_shares[i] : 0, r->arena);
+        if (t->ended) {
             r->of_row[t->row] = NULL;
+            tokenizer_stream_free(t->stream);
+            t->stream = NULL;
+        }
         if (g->grown)
-            g->grown(g->ctx, t);
+            rc = g->grown(g->ctx, t, e);
     }
     return rc;
 }
@@ -97,25 +106,23 @@ int generation_run(const struct generation *g, struct generated *texts, int64_t 
     struct round r = {.of_row = arena_array(a, struct generated *, g->rows),
                       .row = arena_array(a, Weft__Rank__Row, g->rows),
                       .rows = arena_array(a, Weft__Rank__Row *, g->rows),
-                      .asked = arena_array(a, struct generated *, g->rows)};
+                      .asked = arena_array(a, struct generated *, g->rows),
+                      .arena = a};
     int64_t begun = 0, last = 0;
     int rc = 0;
-    for (int64_t i = 0; i < n; i++) {
-        texts[i].ids = arena_array(a, int32_t, g->tokens);
-        texts[i].log_shares = g->how.log_shares ? arena_array(a, double, g->tokens) : NULL;
-        texts[i].stream = tokenizer_stream_new(g->tokenizer, true);
-        texts[i].text.stops = g->stops;
-        texts[i].text.nstops = g->nstops;
-    }
     do {
-        r.n = 0;
+        r.n = r.tokens = 0;
         for (int64_t k = 0; k < g->rows; k++) {
             struct generated *t = r.of_row[k];
             if (t) {
                 add_question(&r, t, &t->ids[t->n - 1], 1, false);
-            } else if (begun < n) {
+            } else if (begun < n &&
+                       r.tokens + texts[begun].nprompt <= GENERATION_PROMPT + g->rows) {
                 t = r.of_row[k] = &texts[begun++];
                 t->row = (int)k;
+                t->stream = tokenizer_stream_new(g->tokenizer, true);
+                t->text.stops = g->stops;
+                t->text.nstops = g->nstops;
                 add_question(&r, t, t->prompt, t->nprompt, true);
             }
         }

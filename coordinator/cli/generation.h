@@ -9,14 +9,18 @@
 #include "coordinator/cli/held_text.h"
 #include "coordinator/cli/local_ranks.h"
 
+enum { GENERATION_PROMPT = 1 << 21 }; // tokens that are put into one question: it is a frame
+
 struct generated {
     const int32_t *prompt; // of nprompt tokens, at least one
-    int64_t nprompt;
-    uint32_t request; // its number: place in the input · samples + sample
+    int64_t nprompt;       // at most GENERATION_PROMPT
+    int64_t tokens;        // at most to add, at least one
+    uint32_t request;      // its number: place in the input · samples + sample
     // What it got.
     int32_t *ids;
-    double *log_shares; // of each; null: not asked for
+    double *log_shares; // of each, if asked for
     int64_t n;
+    int ids_cap, shares_cap;
     struct tokenizer_stream *stream;
     struct held_text text;
     const char *ended; // "length", "stop" or "not finite"; null: not yet
@@ -28,13 +32,12 @@ struct generation {
     const struct tokenizer *tokenizer;
     Weft__Rank__Ask how; // its settings; rows are filled in here
     int64_t rows;
-    int64_t tokens; // at most, of each text
     const char *const *stops;
     int nstops;
     const int32_t *stop_ids;
     int nstop_ids;
-    // A text has grown, or ended. May be null.
-    void (*grown)(void *ctx, struct generated *g);
+    // A text has grown, or ended. May be null; an error ends them all.
+    int (*grown)(void *ctx, struct generated *g, struct err *e);
     void *ctx;
 };
 

@@ -113,6 +113,17 @@ static int64_t find_share(struct local_ranks *l)
     return share ? share : 1;
 }
 
+int local_ranks_check_tokenizer(const struct local_ranks *l, const char *name, const char *identity,
+                                struct err *e)
+{
+    const char *trained = l->load.manifest.tokenizer;
+    if (!trained || !*trained || strcmp(trained, "ids") == 0 || strcmp(identity, "ids") == 0 ||
+        strcmp(identity, trained) == 0)
+        return 0;
+    return err_set(e, ERR_DATA, "tokenizer %s is %s, and the training's was %s (%s)", name,
+                   identity, trained, l->load.name);
+}
+
 // What the training's mesh, batch and devices asked for is nothing to these ranks.
 static int read_job(struct local_ranks *l, const struct local_options *o, struct err *e)
 {
@@ -134,15 +145,28 @@ static int read_job(struct local_ranks *l, const struct local_options *o, struct
     set[n++] = "train.microbatches=1";
     set[n++] = arena_printf(&l->arena, "data.batch=%lld",
                             (long long)((rows + devices - 1) / devices * devices));
-    for (int i = 0; i < o->nset; i++)
+    for (int i = 0; i < o->nset; i++) {
+        bool mesh_too = strncmp(o->set[i], "mesh", 4) == 0;
+        if (mesh_too || strncmp(o->set[i], "data.batch=", 11) == 0)
+            return err_set(e, ERR_INVALID, "-s %s: use %s", o->set[i],
+                           mesh_too ? "--mesh" : "--batch");
         set[n++] = o->set[i];
+    }
     if (job_parse(&l->arena, &weft_schema, NULL, "/", text, strlen(text), set, n, &l->job, &errs))
         return job_errors_err(&errs, e);
     const char *beside = arena_printf(&l->arena, "%s/" STORE_TOKENIZER, l->store);
     char identity[TOKENIZER_IDENTITY_LEN];
     struct err none = {0};
-    if (tokenizer_identify(NULL, beside, identity, &none) != ERR_NOTFOUND)
-        l->job.data.tokenizer = beside; // the job's own path was beneath another root
+    int found = tokenizer_identify(NULL, beside, identity, &none);
+    l->tokenizer_gone = found == ERR_NOTFOUND && l->job.data.format == JOB_DATA_TOKENS &&
+                        tokenizer_is_file(l->job.data.tokenizer);
+    if (!found && local_ranks_check_tokenizer(l, beside, identity, e))
+        return e->code;
+    // The job's own path was beneath another root.
+    if (l->tokenizer_gone)
+        l->job.data.tokenizer = "ids";
+    else if (found != ERR_NOTFOUND)
+        l->job.data.tokenizer = beside;
     if (o->only == PROGRAM_SAMPLE && !l->job.model.facts->samples)
         return err_set(
             e, ERR_INVALID,
@@ -281,9 +305,8 @@ static int turn(struct local_ranks *l, int timeout_ms, struct err *e)
 int local_ranks_start(struct local_ranks *l, struct err *e)
 {
     const int which[] = {SIGINT, SIGTERM, SIGHUP, 0};
-    struct leader_config c = {.ranks = (int)l->job.resources.devices,
-                              .hang_after_ns = l->job.restart.hang_after,
-                              .join_ns = JOIN_S * CLOCK_S};
+    // No hang_after: an answer may take long, and a person waits for it, who has Ctrl-C.
+    struct leader_config c = {.ranks = (int)l->job.resources.devices, .join_ns = JOIN_S * CLOCK_S};
     int rc = system_find_program("weft-rank", l->rank, sizeof l->rank, e);
     rc = rc ? rc : system_read_signals(which, &l->signals, e);
     rc = rc ? rc : fill_assign(l, e);
@@ -322,10 +345,10 @@ int local_ranks_ask(struct local_ranks *l, const Weft__Rank__Ask *ask,
     return rc;
 }
 
-int local_ranks_wait(struct local_ranks *l, int fd, struct err *e)
+int local_ranks_wait(struct local_ranks *l, int fd, short events, struct err *e)
 {
     for (;;) {
-        struct pollfd p[] = {{.fd = fd, .events = POLLIN}, {.fd = l->signals, .events = POLLIN}};
+        struct pollfd p[] = {{.fd = fd, .events = events}, {.fd = l->signals, .events = POLLIN}};
         int n = poll(p, 2, LEADER_TICK_MS / 2);
         int rc = turn(l, 0, e);
         if (rc || (n > 0 && p[0].revents))

@@ -19,11 +19,12 @@
 
 struct local_ranks {
     struct arena arena;
-    struct load load;  // of the checkpoint: open while this is
-    const char *store; // the folder that it is in
-    struct job job;    // its job, with the mesh and batch that were asked for
-    char folder[200];  // "": none yet
-    char rank[4096];   // path of weft-rank
+    struct load load;    // of the checkpoint: open while this is
+    const char *store;   // the folder that it is in
+    bool tokenizer_gone; // of the job: it is a file, and none is beside the checkpoint
+    struct job job;      // its job, with the mesh and batch that were asked for
+    char folder[200];    // "": none yet
+    char rank[4096];     // path of weft-rank
     struct local_leader lead;
     bool led;
     int signals; // −1: not read
@@ -53,6 +54,9 @@ int local_ranks_start(struct local_ranks *l, struct err *e);
 // Sends a question to every rank and waits for the answer, which is valid until the next one.
 int local_ranks_ask(struct local_ranks *l, const Weft__Rank__Ask *ask,
                     const Weft__Rank__Answer **answer, struct err *e);
-// Waits until `fd` can be read. ERR_ABORTED, ERR_PEER: meanwhile that happened.
-int local_ranks_wait(struct local_ranks *l, int fd, struct err *e);
+// Waits until `fd` has one of poll's events. ERR_ABORTED, ERR_PEER: meanwhile that happened.
+int local_ranks_wait(struct local_ranks *l, int fd, short events, struct err *e);
+// Whether a tokenizer is the training's, as far as that is known.
+int local_ranks_check_tokenizer(const struct local_ranks *l, const char *name, const char *identity,
+                                struct err *e);
 void local_ranks_close(struct local_ranks *l); // a zeroed one is fine

@@ -146,7 +146,9 @@ static const struct verb verbs[] = {
      "with\n"
      "@STEP that one. Without a prompt standard input is one; on a terminal each line that is "
      "entered\n"
-     "continues the text, and an empty line or Ctrl-D ends. Text is that of the tokenizer beside "
+     "continues the text while the context has room (--slide: always), and an empty line or "
+     "Ctrl-D\n"
+     "ends. Text is that of the tokenizer beside "
      "the\n"
      "checkpoints, else bytes or token ids as the training had it. A text is the same whatever is\n"
      "generated beside it and on any mesh: its draws hang on the seed, its place among the texts "
@@ -241,9 +243,11 @@ static int run_verb(const struct verb *v, int argc, char **argv)
     int rc = flags_parse(&a, v, argc, argv);
     if (!rc)
         rc = v->run(v, &a);
-    if (fflush(stdout) == 0)
+    bool lost = ferror(stdout) != 0;
+    if (fflush(stdout) == 0 && !lost)
         return rc;
-    plain_error("weft: cannot write: %s", strerror(errno));
+    plain_error("weft: cannot write: %s",
+                lost ? "standard output took not all of it" : strerror(errno));
     return CLIENT_FAILED;
 }
 

@@ -46,6 +46,8 @@ static int open_set(struct eval *v, struct err *e)
     bool tokens = job->data.format == JOB_DATA_TOKENS;
     if (!tokens && !v->args->labels)
         return err_set(e, ERR_INVALID, "--labels: the model tells classes of images apart");
+    if (tokens && v->args->labels)
+        return err_set(e, ERR_INVALID, "--labels are of images, and the model takes tokens");
     if (tokens)
         files.tokens = data;
     else

@@ -4,6 +4,7 @@
 //   prompts   --prompt, a file or standard input; of a terminal, lines that one text grows by
 //   shown     texts in their order, each as it comes
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +17,14 @@
 #include "coordinator/cli/cli_print.h"
 #include "coordinator/cli/generation.h"
 
-enum { ROWS = 8, TOKENS = 100, TEXTS_MAX = 1 << 20, PROMPTS_BYTES = 256 << 20 };
+enum {
+    ROWS = 8,
+    TOKENS = 100,
+    TOKENS_MAX = 1 << 24, // of --tokens
+    TEXTS_MAX = 1 << 20,
+    PROMPTS_BYTES = 256 << 20,
+    PIECE = 1024 // bytes that a pipe takes at once if it takes any, however they are escaped
+};
 
 struct prompt {
     const char *text;
@@ -35,6 +43,7 @@ struct generate {
     bool talks; // a conversation: lines come from the terminal
     struct generated *texts;
     int64_t ntexts, head; // head: the text that is shown now
+    bool not_finite;      // a text ended so
 };
 
 // ---- prompts ----
@@ -65,7 +74,8 @@ static int read_all(struct generate *v, const char *path, const char **text, siz
 {
     struct buf b = {0};
     bool input = strcmp(path, "-") == 0;
-    int rc = folder_read_whole(AT_FDCWD, input ? "/dev/stdin" : path, false, PROMPTS_BYTES, &b, e);
+    int rc = input ? folder_read_fd(STDIN_FILENO, "standard input", PROMPTS_BYTES, &b, e)
+                   : folder_read_whole(AT_FDCWD, path, false, PROMPTS_BYTES, &b, e);
     *len = b.len;
     *text = buf_keep(&b, &v->arena);
     return rc;
@@ -80,8 +90,11 @@ static int read_prompts(struct generate *v, const char *path, struct err *e)
     for (const char *s = text; !rc && s < text + len; s = end + 1, line++) {
         end = memchr(s, '\n', (size_t)(text + len - s));
         end = end ? end : text + len;
-        if (end > s)
-            rc = add_line(v, s, (size_t)(end - s), e);
+        size_t n = (size_t)(end - s);
+        if (n && s[n - 1] == '\r')
+            n--;
+        if (n)
+            rc = add_line(v, s, n, e);
         if (rc)
             return err_wrap(e, "%s:%d", path, line);
     }
@@ -115,9 +128,15 @@ static int find_prompts(struct generate *v, struct err *e)
 static int open_tokenizer(struct generate *v, struct err *e)
 {
     const char *name = v->args->tokenizer;
+    if (!name && v->ranks.tokenizer_gone)
+        return err_set(e, ERR_NOTFOUND,
+                       "%s has no tokenizer: give it with --tokenizer, or --tokenizer ids",
+                       v->ranks.store);
     name = name ? name : job_tokenizer(&v->ranks.job, &v->arena);
     if (tokenizer_open(&v->tokenizer, name, e))
         return err_wrap(e, "tokenizer %s", name);
+    if (local_ranks_check_tokenizer(&v->ranks, name, tokenizer_identity(v->tokenizer), e))
+        return e->code;
     v->work = tokenizer_work_new(v->tokenizer);
     return 0;
 }
@@ -129,6 +148,9 @@ static int encode(struct generate *v, const char *text, size_t len, bool begins,
     int rc = tokenizer_encode(v->tokenizer, v->work, text, len, begins, ids, e);
     if (!rc && !ids->n)
         rc = err_set(e, ERR_INVALID, "it holds no token: one is needed to begin with");
+    if (!rc && ids->n > GENERATION_PROMPT)
+        rc = err_set(e, ERR_LIMIT, "it has %zu tokens: at most %d can be asked", ids->n,
+                     GENERATION_PROMPT);
     for (size_t i = 0; i < ids->n && !rc; i++)
         if (ids->data[i] >= vocab)
             rc = err_set(e, ERR_INVALID,
@@ -140,8 +162,8 @@ static int encode(struct generate *v, const char *text, size_t len, bool begins,
 
 static int check_length(const struct generate *v, const struct prompt *p, int place, struct err *e)
 {
-    const int64_t context = v->g.how.context, n = (int64_t)p->ids.n;
-    if (v->args->slide || n + v->g.tokens <= context)
+    const int64_t context = v->g.how.context, n = (int64_t)p->ids.n, tokens = v->args->tokens;
+    if (v->args->slide || (n < context && tokens <= context - n))
         return 0;
     if (n >= context)
         return err_set(e, ERR_INVALID,
@@ -151,31 +173,30 @@ static int check_length(const struct generate *v, const struct prompt *p, int pl
     return err_set(e, ERR_INVALID,
                    "prompt %d has %lld tokens: with %lld more the context of %lld is full: try "
                    "--tokens %lld, or --slide",
-                   place, (long long)n, (long long)v->g.tokens, (long long)context,
+                   place, (long long)n, (long long)tokens, (long long)context,
                    (long long)(context - n));
 }
 
-// Without --tokens a text gets what the context holds.
+// How many tokens are added at most to one of n, whatever is beside it. Without --slide no more than
+// the context holds.
+static int64_t count_added(const struct generate *v, int64_t n)
+{
+    const int64_t left = v->g.how.context - n;
+    int64_t tokens = v->args->tokens ? v->args->tokens : TOKENS;
+    return v->args->slide || tokens < left ? tokens : left;
+}
+
 static int encode_prompts(struct generate *v, struct err *e)
 {
-    int64_t longest = 0;
-    for (int i = 0; i < v->nprompts; i++) {
+    int rc = 0;
+    for (int i = 0; i < v->nprompts && !rc; i++) {
         struct prompt *p = &v->prompts[i];
-        int rc = encode(v, p->text, p->len, true, &p->ids, e);
+        rc = encode(v, p->text, p->len, true, &p->ids, e);
         if (rc)
             return err_wrap(e, "prompt %d", i + 1);
-        longest = (int64_t)p->ids.n > longest ? (int64_t)p->ids.n : longest;
+        rc = check_length(v, p, i + 1, e);
     }
-    v->g.tokens = v->args->tokens ? v->args->tokens : TOKENS;
-    if (!v->args->tokens && !v->args->slide && longest < v->g.how.context &&
-        longest + v->g.tokens > v->g.how.context)
-        v->g.tokens = v->g.how.context - longest;
-    for (int i = 0; i < v->nprompts; i++) {
-        int rc = check_length(v, &v->prompts[i], i + 1, e);
-        if (rc)
-            return rc;
-    }
-    return 0;
+    return rc;
 }
 
 static int read_stop_ids(struct generate *v, struct err *e)
@@ -184,15 +205,16 @@ static int read_stop_ids(struct generate *v, struct err *e)
     const int64_t vocab = v->ranks.job.model.facts->vocab;
     int32_t *ids = arena_array(&v->arena, int32_t, s ? strlen(s) + 1 : 1);
     v->g.stop_ids = ids;
-    while (s && *s) {
+    for (const char *more = s; more; more = *s ? s + 1 : NULL) {
         char *end;
+        s = more;
         long long id = strtoll(s, &end, 10);
         if (end == s || (*end && *end != ',') || id < 0 || id >= vocab)
             return err_set(e, ERR_INVALID,
                            "--stop-ids takes ids from 0 to %lld, as 0,2, not '%.40s'",
                            (long long)vocab - 1, v->args->stop_ids);
         ids[v->g.nstop_ids++] = (int32_t)id;
-        s = *end ? end + 1 : end;
+        s = end;
     }
     return 0;
 }
@@ -200,6 +222,8 @@ static int read_stop_ids(struct generate *v, struct err *e)
 static int check_settings(const struct args *a, struct err *e)
 {
     const bool drawn = a->top_k || a->top_p > 0 || a->min_p > 0 || a->seed || a->samples > 1;
+    if (a->tokens > TOKENS_MAX)
+        return err_set(e, ERR_LIMIT, "--tokens %lld: at most %d", (long long)a->tokens, TOKENS_MAX);
     if (a->top_p > 1 || a->min_p > 1)
         return err_set(e, ERR_INVALID, "%s is a share, 0 to 1",
                        a->top_p > 1 ? "--top-p" : "--min-p");
@@ -259,7 +283,28 @@ static void fill_settings(struct generate *v)
 
 // ---- what is shown ----
 
-static void show_json(const struct generate *v, const struct generated *t)
+// Writes to standard output, which may take nothing for long; ERR_IO with no text: it takes no more,
+// which is said at the end of every verb (main.c).
+static int show(struct generate *v, const char *s, size_t len, struct err *e)
+{
+    int rc = 0;
+    while (len && !rc) {
+        size_t n = len < PIECE ? len : PIECE;
+        while (n < len && n > PIECE / 2 && ((unsigned char)s[n] & 0xc0) == 0x80)
+            n--; // not within a character of UTF-8
+        rc = local_ranks_wait(&v->ranks, STDOUT_FILENO, POLLOUT, e);
+        if (rc)
+            break;
+        plain_put(stdout, s, n);
+        fflush(stdout);
+        s += n;
+        len -= n;
+        rc = ferror(stdout) ? ERR_IO : 0;
+    }
+    return rc;
+}
+
+static int show_json(struct generate *v, const struct generated *t, struct err *e)
 {
     struct buf out = {0};
     struct json_out w;
@@ -282,54 +327,55 @@ static void show_json(const struct generate *v, const struct generated *t)
         json_double(&w, NULL, t->log_shares[i]);
     json_end(&w);
     json_print_end(&w);
-    put_out(&out);
+    int rc = show(v, buf_str(&out), out.len, e);
+    buf_clear(&out);
+    return rc;
 }
 
-static void show_piece(struct generated *t)
-{
-    size_t n;
-    const char *s = held_take(&t->text, t->ended != NULL, &n);
-    plain_put(stdout, s, n);
-    if (n)
-        fflush(stdout);
-}
-
-static void begin_text(const struct generate *v, const struct generated *t)
+static int begin_text(struct generate *v, struct generated *t, struct err *e)
 {
     const struct prompt *p = &v->prompts[(t - v->texts) * v->nprompts / v->ntexts];
+    t->begun = true;
     if (t > v->texts)
         plain_puts(stdout, "\n");
-    plain_put(stdout, p->text, p->len);
+    int rc = show(v, p->text, p->len, e);
     if (strcmp(tokenizer_identity(v->tokenizer), "ids") == 0)
         plain_puts(stdout, " ");
+    return rc;
+}
+
+// What of a text can be shown now.
+static int show_text(struct generate *v, struct generated *t, struct err *e)
+{
+    size_t n;
+    int rc = 0;
+    if (v->args->json)
+        return t->ended ? show_json(v, t, e) : 0;
+    if (!t->begun && (t->n || t->ended))
+        rc = begin_text(v, t, e);
+    const char *s = held_take(&t->text, t->ended != NULL, &n);
+    if (!rc)
+        rc = show(v, s, n, e);
+    return !rc && t->ended ? show(v, "\n", 1, e) : rc;
 }
 
 // Texts are shown in their order: what is of a later one waits for those before it.
-static void on_grown(void *ctx, struct generated *grown)
+static int on_grown(void *ctx, struct generated *grown, struct err *e)
 {
     struct generate *v = ctx;
     (void)grown;
     for (; v->head < v->ntexts; v->head++) {
         struct generated *t = &v->texts[v->head];
-        if (v->args->json && !t->ended)
-            return;
-        if (v->args->json) {
-            show_json(v, t);
+        int rc = show_text(v, t, e);
+        if (rc || !t->ended)
+            return rc;
+        if (strcmp(t->ended, "not finite") != 0)
             continue;
-        }
-        if (!t->text.shown && (t->n || t->ended) && !t->begun) {
-            begin_text(v, t);
-            t->begun = true;
-        }
-        show_piece(t);
-        if (!t->ended)
-            return;
-        plain_puts(stdout, "\n");
-        fflush(stdout);
-        if (strcmp(t->ended, "not finite") == 0)
-            plain_error("weft generate: the logits are not finite: text %lld ends here",
-                        (long long)v->head + 1);
+        v->not_finite = true;
+        plain_error("weft generate: the logits are not finite: text %lld ends here",
+                    (long long)v->head + 1);
     }
+    return 0;
 }
 
 static int continue_prompts(struct generate *v, struct err *e)
@@ -343,6 +389,7 @@ static int continue_prompts(struct generate *v, struct err *e)
         const struct prompt *p = &v->prompts[i / samples];
         v->texts[i].prompt = p->ids.data;
         v->texts[i].nprompt = (int64_t)p->ids.n;
+        v->texts[i].tokens = count_added(v, (int64_t)p->ids.n);
         v->texts[i].request = (uint32_t)i;
     }
     int rc = generation_run(&v->g, v->texts, v->ntexts, &v->arena, e);
@@ -352,24 +399,33 @@ static int continue_prompts(struct generate *v, struct err *e)
 
 // ---- a conversation ----
 
-// A line of standard input, without its end. *more: it is no empty one.
+// A line of standard input, without its end, which may be missing. *more: it is no empty one.
 static int read_line(struct generate *v, struct buf *line, bool *more, struct err *e)
 {
     buf_reset(line);
     *more = false;
     for (;;) {
         char c;
-        int rc = local_ranks_wait(&v->ranks, STDIN_FILENO, e);
+        int rc = local_ranks_wait(&v->ranks, STDIN_FILENO, POLLIN, e);
         if (rc)
             return rc;
-        if (read(STDIN_FILENO, &c, 1) != 1)
-            return 0;
-        if (c == '\n')
+        if (read(STDIN_FILENO, &c, 1) != 1 || c == '\n')
             break;
         buf_putc(line, c);
     }
     *more = line->len > 0;
     return 0;
+}
+
+static int check_room(const struct generate *v, const struct token_ids *ids, struct err *e)
+{
+    if (v->args->slide || (int64_t)ids->n < v->g.how.context)
+        return 0;
+    return err_set(
+        e, ERR_LIMIT,
+        "the text has %zu tokens with this line, and the context holds %lld with what is "
+        "added: a shorter line, or --slide",
+        ids->n, (long long)v->g.how.context);
 }
 
 // Each line that is entered continues the text, and so does the model. The line's end is part of it.
@@ -382,18 +438,22 @@ static int talk(struct generate *v, struct err *e)
     while (!rc) {
         struct arena turn = {0};
         size_t before = ids.n;
-        plain_puts(stdout, "> ");
+        if (!v->args->json)
+            plain_puts(stdout, "> ");
         fflush(stdout);
         rc = read_line(v, &line, &more, e);
         if (rc || !more)
             break;
         buf_putc(&line, '\n');
-        if (encode(v, buf_str(&line), line.len, !before, &ids, e)) {
+        if (encode(v, buf_str(&line), line.len, !before, &ids, e) || check_room(v, &ids, e)) {
             plain_error("weft generate: %s", e->text);
             ids.n = before;
             continue;
         }
-        struct generated t = {.prompt = ids.data, .nprompt = (int64_t)ids.n, .begun = true};
+        struct generated t = {.prompt = ids.data,
+                              .nprompt = (int64_t)ids.n,
+                              .tokens = count_added(v, (int64_t)ids.n),
+                              .begun = true};
         v->texts = &t;
         v->ntexts = 1;
         v->head = 0;
@@ -405,7 +465,7 @@ static int talk(struct generate *v, struct err *e)
     }
     buf_clear(&line);
     token_ids_clear(&ids);
-    if (!more)
+    if (!more && !v->args->json)
         plain_puts(stdout, "\n");
     return rc;
 }
@@ -427,7 +487,7 @@ static int run(struct generate *v, struct err *e)
     rc = local_ranks_start(&v->ranks, e);
     if (!rc)
         rc = v->talks ? talk(v, e) : continue_prompts(v, e);
-    return rc == ERR_ABORTED ? CLIENT_INTERRUPTED : rc ? CLIENT_FAILED : CLIENT_OK;
+    return rc == ERR_ABORTED ? CLIENT_INTERRUPTED : rc || v->not_finite ? CLIENT_FAILED : CLIENT_OK;
 }
 
 int verb_generate(const struct verb *verb, const struct args *a)
@@ -438,7 +498,7 @@ int verb_generate(const struct verb *verb, const struct args *a)
     int rc = run(&v, &e);
     if (rc == CLIENT_INTERRUPTED)
         plain_end_line();
-    else if (rc)
+    else if (rc && *e.text)
         plain_error("weft %s: %s", verb->name, e.text);
     local_ranks_close(&v.ranks);
     for (int i = 0; i < v.nprompts; i++)

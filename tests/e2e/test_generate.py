@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """weft generate: texts of a checkpoint's model, whatever they are made beside and on any mesh."""
+import array
+import fcntl
 import json
 import os
 import pathlib
@@ -8,7 +10,9 @@ import re
 import select
 import shutil
 import signal
+import socket
 import subprocess
+import termios
 import time
 
 import decoder
@@ -133,6 +137,67 @@ def test_prompts_come_from_files_and_standard_input(ckpt, tmp_path):
     assert rows(ckpt, "--prompt", "104 101", "--tokenizer", "ids", "--tokens", "3")[0]["prompt_ids"] == [104, 101]
 
 
+def test_prompts_of_any_bytes_and_from_a_socket(ckpt, tmp_path):
+    big = b"\0" + b"x" * (4 << 20)
+    (tmp_path / "big").write_bytes(big)
+    assert f"{len(big)} tokens: at most" in generate(ckpt, "--prompts", str(tmp_path / "big"), "--slide", code=2)
+    (row,) = rows(ckpt, "--tokens", "3", given="a\0b")
+    assert row["prompt_ids"] == [97, 0, 98]
+    (tmp_path / "dos").write_bytes(b"the\r\n\r\na b\r\n")
+    assert [bytes(r["prompt_ids"]) for r in rows(ckpt, "--prompts", str(tmp_path / "dos"), "--tokens", "1")] == [b"the", b"a b"]
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.sendall(b"the")
+        ours.shutdown(socket.SHUT_WR)
+        end = subprocess.run([runs.WEFT, "generate", ckpt, "--json", "--tokens", "2"], stdin=theirs, capture_output=True, timeout=runs.WATCHDOG, check=False)
+    assert end.returncode == 0 and json.loads(end.stdout)["prompt_ids"] == list(b"the"), end
+
+
+def test_what_a_text_gets_without_tokens_does_not_hang_on_its_neighbours(ckpt, tmp_path):
+    prompts = ["x" * 30, "the", "a b c"]
+    got = rows(ckpt, "--prompts", prompts_file(tmp_path, prompts))
+    assert [len(r["ids"]) for r in got] == [SEQ - len(p) for p in prompts]
+    assert got[1]["ids"] == rows(ckpt, "--prompt", "the")[0]["ids"]
+
+
+def test_a_reader_that_goes_and_a_full_disk_end_it(ckpt):
+    p = subprocess.Popen([runs.WEFT, "generate", ckpt, "--prompt", "the", "--tokens", "1000000", "--slide"],
+                         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)  # fmt: skip
+    assert p.stdout.read(5)
+    p.stdout.close()
+    assert p.wait(runs.WATCHDOG) == 1
+    with open("/dev/full", "w") as full:
+        end = subprocess.run([runs.WEFT, "generate", ckpt, "--prompt", "the"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=runs.WATCHDOG, check=False)
+        assert end.returncode == 1 and "cannot write" in end.stderr, end
+        end = subprocess.run([runs.WEFT, "ckpt", "ls", ckpt], stdout=full, stderr=subprocess.PIPE, text=True, timeout=runs.WATCHDOG, check=False)
+        assert end.returncode == 1 and "cannot write" in end.stderr, end
+
+
+def test_an_interruption_ends_it_while_nobody_reads(ckpt):
+    p = subprocess.Popen([runs.WEFT, "generate", ckpt, "--prompt", "the", "--tokens", "1000000", "--slide"], stdout=subprocess.PIPE)
+    fcntl.fcntl(p.stdout, fcntl.F_SETPIPE_SZ, 4096)
+    room = select.poll()
+    room.register(p.stdout, select.POLLIN)
+    assert room.poll(1000 * runs.WATCHDOG)
+    still, before, size = 0, 0, array.array("i", [0])
+    while still < 10:  # until it takes no more
+        fcntl.ioctl(p.stdout, termios.FIONREAD, size)
+        still, before = (still + 1 if size[0] == before else 0), size[0]
+        time.sleep(0.05)
+    p.send_signal(signal.SIGTERM)
+    assert p.wait(runs.WATCHDOG) == 130
+
+
+def test_a_tokenizer_that_is_not_the_trainings_is_refused(ckpt, tmp_path):
+    other = tmp_path / "tokenizer.json"
+    bytewise = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+    model = {"type": "BPE", "vocab": {"a": 0, "b": 1}, "merges": []}
+    other.write_text(json.dumps({"version": "1.0", "added_tokens": [], "normalizer": None, "pre_tokenizer": bytewise, "post_processor": None,
+                                 "decoder": bytewise, "model": model}))  # fmt: skip
+    said = generate(ckpt, "--prompt", "a", "--tokenizer", str(other), code=2)
+    assert "the training's was bytes" in said and str(other) in said, said
+
+
 @pytest.mark.parametrize(("args", "says"), [
     (["--prompt", ""], "holds no token"),
     (["--prompt", "é"], "is not in 0 … 127"),
@@ -141,6 +206,14 @@ def test_prompts_come_from_files_and_standard_input(ckpt, tmp_path):
     (["--prompt", "x", "--top-k", "3"], "act only with a --temperature"),
     (["--prompt", "x", "--temperature", "1", "--top-p", "1.5"], "--top-p is a share, 0 to 1"),
     (["--prompt", "x", "--stop-ids", "1;2"], "--stop-ids takes ids from 0 to 127"),
+    (["--prompt", "x", "--stop-ids", "1,"], "--stop-ids takes ids from 0 to 127"),
+    (["--prompt", "x", "--stop-ids", ""], "--stop-ids takes ids from 0 to 127"),
+    (["--prompt", "x", "--temperature", "1", "--top-p", "0"], "--top-p takes a share above 0"),
+    (["--prompt", "x", "--tokens", str(2**63 - 1)], "at most 16777216"),
+    (["--prompt", "x", "--tokens", str(2**63 - 1), "--slide"], "at most 16777216"),
+    (["--prompt", "x", "--tokens", "32"], "try --tokens 31"),
+    (["--prompt", "x", "-s", "data.batch=3"], "use --batch"),
+    (["--prompt", "x", "-s", "mesh={dp: 2}"], "use --mesh"),
     (["--prompt", "x", "--prompts", "y"], "one of them will do"),
     (["--prompts", "/nowhere/at/all"], "/nowhere/at/all"),
     (["--prompt", "x", "--mesh", "tp=3"], "3"),
@@ -179,7 +252,7 @@ def ranks_of(pid):
 def test_an_interruption_ends_the_ranks_and_leaves_nothing(ckpt, blow):
     p = subprocess.Popen([runs.WEFT, "generate", ckpt, "--prompt", "the", "--tokens", "1000000", "--slide", "--mesh", "dp=2"],
                          stdout=subprocess.PIPE, text=True)  # fmt: skip
-    assert p.stdout.read(10) is not None  # it has begun
+    assert p.stdout.read(10) == "the" + rows(ckpt, "--prompt", "the", "--tokens", "7")[0]["text"]
     ranks = ranks_of(p.pid)
     assert len(ranks) == 2
     p.send_signal(blow)

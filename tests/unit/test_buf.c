@@ -2,6 +2,7 @@
 // Bufs: they grow, they always end in a zero byte, they forget but keep their memory.
 #include <string.h>
 
+#include "common/base/arena.h"
 #include "common/base/buf.h"
 #include "tests/unit/unit.h"
 
@@ -75,6 +76,18 @@ static void a_reset_keeps_the_memory(void **state)
     buf_clear(&b);
 }
 
+static void kept_bytes_may_hold_zeros(void **state)
+{
+    struct arena a = {0};
+    struct buf b = {0};
+    (void)state;
+    buf_append(&b, "\0ab\0c", 5);
+    const char *kept = buf_keep(&b, &a);
+    assert_memory_equal(kept, "\0ab\0c", 6);
+    assert_int_equal(b.len, 0);
+    arena_clear(&a);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -83,6 +96,7 @@ int main(void)
         cmocka_unit_test(appended_bytes_may_hold_zeros),
         cmocka_unit_test(formatted_text_follows_what_is_there),
         cmocka_unit_test(a_reset_keeps_the_memory),
+        cmocka_unit_test(kept_bytes_may_hold_zeros),
     };
     return cmocka_run_group_tests_name("buf", tests, NULL, NULL);
 }
