@@ -244,7 +244,7 @@ static int run_verb(const struct verb *v, int argc, char **argv)
     if (!rc)
         rc = v->run(v, &a);
     bool lost = ferror(stdout) != 0;
-    if (fflush(stdout) == 0 && !lost)
+    if ((fflush(stdout) == 0 && !lost) || rc == CLIENT_INTERRUPTED)
         return rc;
     plain_error("weft: cannot write: %s",
                 lost ? "standard output took not all of it" : strerror(errno));

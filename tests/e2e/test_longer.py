@@ -46,7 +46,6 @@ def test_all_ranks_of_a_finished_run_are_trained_longer_on_another_mesh(place, t
 ANOTHER = {
     "seed": ({"train__seed": 4}, "train.seed"),
     "model": ({"model__hidden": [32, 8]}, "model.hidden"),
-    "optimiser": ({"optimizer": {"kind": "sgd"}}, "optimizer.kind"),
 }
 
 

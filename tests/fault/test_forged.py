@@ -73,7 +73,7 @@ def fields():
     """{name: what it does to the manifest}"""
     f, t, s = ("files", 0), ("tensors", 0), ("tensors", 0, "slices", 0)
     found = {
-        "version 3": put("version", 3), "version as text": put("version", "1"), "no version": drop("version"),
+        "version 2": put("version", 2), "version 4": put("version", 4), "version as text": put("version", "1"), "no version": drop("version"),
         "a key more": put("more", 1), "cluster of nobody": put("cluster", ""), "job above": put("job", "../../evil"),
         "job of another": put("job", "0" * 32), "epoch 0": put("epoch", 0), "epoch of another": put("epoch", more(1)),
         "step of another": put("step", STEP + 1), "negative step": put("step", -STEP), "step as text": put("step", "6"),
@@ -120,9 +120,9 @@ def texts(whole):
     """{name: what MANIFEST.json is}"""
     return {
         "nothing": "", "null": "null", "a list": "[]", "cut short": whole[: len(whole) // 2], "more behind": whole + "{}",
-        "a key twice": whole.replace('"version": 2,', '"version": 2, "version": 2,', 1),
-        "no number": whole.replace('"version": 2', '"version": NaN', 1),
-        "a number beyond all": whole.replace('"version": 2', '"version": 1e999', 1),
+        "a key twice": whole.replace('"version": 3,', '"version": 3, "version": 3,', 1),
+        "no number": whole.replace('"version": 3', '"version": NaN', 1),
+        "a number beyond all": whole.replace('"version": 3', '"version": 1e999', 1),
         "deep": "[" * 200000, "deep within": whole.replace('"mesh": {', '"mesh": ' + '{"a":' * 100000, 1),
         "long": whole + " " * (65 << 20), "no text": whole.replace('"name"', '"\x00name"', 1),
         "files without end": whole.replace('"files": [', '"files": [' + "{}," * 300000, 1),

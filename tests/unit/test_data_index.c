@@ -176,7 +176,8 @@ static void a_damaged_journal_is_refused(void **state)
     static const char whole[] =
         "{\"tokenizer\":\"bytes\",\"end\":\"0\",\"field\":\"text\",\"val_fraction\":\"0\","
         "\"shard_tokens\":\"5\",\"inputs\":\"x\",\"complete\":false,\"source\":1,\"byte\":2,"
-        "\"lines\":3,\"documents\":4,\"stream\":\"000102030405060708090a0b0c0d0e0f\",\"train\":["
+        "\"lines\":3,\"documents\":4,\"stream\":\"000102030405060708090a0b0c0d0e0f\","
+        "\"streams\":\"000102030405060708090a0b0c0d0e0f\",\"train\":["
         "{\"tokens\":5,\"documents\":1,\"bytes\":4,\"digest\":\"000102030405060708090a0b0c0d0e0f\"}"
         "],\"val\":[]}";
     struct arena a = {0};
