@@ -500,7 +500,7 @@ static const char *act_on_job(struct coord *c, enum audit_verb verb, const struc
     if (!j)
         return e->text;
     const struct effect *d = &v->in[j->state];
-    reply->target = frame_text(j->id);
+    reply->target = arena_strdup(c->out->arena, j->id); // a deletion may free j
     bool queues = verb == AUDIT_RESUME && d->kind == MOVE && j->base_dir[0];
     reply->text = frame_text(queues ? "it waits for `weft run` of its job file, which continues it"
                                     : d->text);
