@@ -8,6 +8,7 @@
 #   3 two ranks train to a checkpoint; weft verifies it, the safetensors package opens it, and it
 #     holds what optax got
 #   4 a tokenizer is learned: the merges are those of `tokenizers`
+#   5 20 MB of texts for each shape of tests/unit/tokenizers: the ids are those of `tokenizers`, and the text of them
 set -eu
 build=$(cd "${1:-build}" && pwd)
 here=tests/parity
