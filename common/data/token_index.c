@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -94,10 +95,31 @@ static int read_shard(const struct json *v, struct token_shard *s, struct err *e
     return 0;
 }
 
+static int compare_shards(const void *a, const void *b)
+{
+    const struct token_shard *const *x = a, *const *y = b;
+    return strcmp((*x)->file, (*y)->file);
+}
+
+static int sort_shards(struct arena *a, struct token_index *index, struct err *e)
+{
+    index->by_name = arena_array(a, const struct token_shard *, index->nshards + 1);
+    for (int i = 0; i < index->nshards; i++)
+        index->by_name[i] = &index->shards[i];
+    qsort(index->by_name, (size_t)index->nshards, sizeof *index->by_name, compare_shards);
+    for (int i = 1; i < index->nshards; i++)
+        if (!compare_shards(&index->by_name[i - 1], &index->by_name[i]))
+            return err_set(e, ERR_DATA, "shard '%s' is there twice", index->by_name[i]->file);
+    return 0;
+}
+
 static int read_shards(struct arena *a, const struct json *list, struct token_index *index,
                        struct err *e)
 {
+    enum { MOST = TOKEN_SPLITS * TOKEN_SHARDS_MOST };
     uint64_t sum[3] = {0};
+    if (list->count > MOST)
+        return err_set(e, ERR_LIMIT, "%d shards: an index has at most %d", list->count, MOST);
     index->shards = arena_array(a, struct token_shard, list->count + 1);
     for (const struct json *v = list->first; v; v = v->next) {
         struct token_shard *s = &index->shards[index->nshards];
@@ -109,7 +131,7 @@ static int read_shards(struct arena *a, const struct json *list, struct token_in
             return err_set(e, ERR_DATA, "the shards' sizes come to more than 2^64");
         index->nshards++;
     }
-    return 0;
+    return sort_shards(a, index, e);
 }
 
 static int read_sources(struct arena *a, const struct json *list, struct token_index *index,
@@ -208,10 +230,12 @@ int token_index_read(struct arena *a, const char *root, const char *folder,
 
 const struct token_shard *token_index_find(const struct token_index *index, const char *file)
 {
-    for (int i = 0; i < index->nshards; i++)
-        if (strcmp(index->shards[i].file, file) == 0)
-            return &index->shards[i];
-    return NULL;
+    const struct token_shard wanted = {.file = file}, *key = &wanted;
+    const struct token_shard *const *found =
+        index->nshards ? bsearch(&key, index->by_name, (size_t)index->nshards,
+                                 sizeof *index->by_name, compare_shards)
+                       : NULL;
+    return found ? *found : NULL;
 }
 
 int token_index_check(const struct token_index *index, const struct array *shard, struct err *e)

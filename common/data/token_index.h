@@ -13,7 +13,11 @@
 #define TOKEN_TOKENIZER \
     "tokenizer.json" // a copy of the one that made the tokens, where it is a file
 #define TOKEN_INDEX_KIND "weft tokens"
-enum { TOKEN_INDEX_FORMAT = 1, TOKEN_SPLITS = 2 };
+enum {
+    TOKEN_INDEX_FORMAT = 1,
+    TOKEN_SPLITS = 2,
+    TOKEN_SHARDS_MOST = 100000, // of a split
+};
 extern const char *const token_splits[TOKEN_SPLITS]; // "train", "val"
 
 struct token_shard {
@@ -36,6 +40,7 @@ struct token_index {                // its texts and arrays are in an arena, or 
     double val_fraction;
     struct token_shard *shards;
     int nshards;
+    const struct token_shard **by_name; // of an index that was read: its shards by their names
     struct token_source *sources;
     int nsources;
 };

@@ -33,6 +33,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         for (int i = 0; i < index.nshards; i++) {
             must(strcmp(index.shards[i].file, again.shards[i].file) == 0);
             must(!strchr(index.shards[i].file, '/'));
+            must(token_index_find(&index, index.shards[i].file) == &index.shards[i]);
             must(index.shards[i].tokens == again.shards[i].tokens);
         }
         (void)token_index_sum(&index, 0);

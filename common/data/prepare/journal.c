@@ -95,6 +95,9 @@ static int read_shards(struct arena *a, const struct json *root, int split, stru
     int rc = json_get_array(root, token_splits[split], &list, e);
     if (rc)
         return rc;
+    if (list->count > TOKEN_SHARDS_MOST)
+        return err_set(e, ERR_LIMIT, "'%s' has %d shards, over %d", token_splits[split],
+                       list->count, TOKEN_SHARDS_MOST);
     j->shards[split] = arena_array(a, struct token_shard, list->count + 1);
     for (const struct json *v = list->first; v && !rc; v = v->next)
         rc = read_shard(v, &j->shards[split][j->nshards[split]++], e);

@@ -80,9 +80,9 @@ static struct token_shard *add_shard(struct shards *s)
 
 static int begin_shard(struct shards *s, struct err *e)
 {
-    if (s->n == SHARDS_MOST)
+    if (s->n == TOKEN_SHARDS_MOST)
         return err_set(e, ERR_LIMIT, "more than %d shards: make them larger (--shard-tokens)",
-                       SHARDS_MOST);
+                       TOKEN_SHARDS_MOST);
     struct token_shard *shard = add_shard(s);
     int flags = O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW;
     s->fd = openat(s->dir, part_name(s, shard), flags, 0666);

@@ -8,7 +8,7 @@
 #include "common/data/token_index.h"
 
 #define SHARD_PART ".bin.part" // ends the name of one that is not done
-enum { SHARD_HEADER = 1024, SHARD_IDENTITY = 16, SHARDS_MOST = 100000 };
+enum { SHARD_HEADER = 1024, SHARD_IDENTITY = 16 };
 
 struct shards {
     int dir; // borrowed
