@@ -3,6 +3,7 @@
 // larger than what a run ever sees.
 #include "common/data/tokens.h"
 
+#include <fnmatch.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,6 +31,31 @@ static int read_index(struct dataset *ds, const char *root, const char *path, st
                    " beside it), and model.vocab is "
                    "%lld: it must be as large",
                    path, (long long)index->vocab, (long long)ds->classes);
+}
+
+// A pattern gives the files that are there. Those that the index lists beside them are to be there too:
+// without them a training would take less, and say nothing.
+static int find_missing(const char *path, const char *const *files, int n,
+                        const struct token_index *index, struct err *e)
+{
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    int at = 0, folder = (int)(name - path);
+    if (n == 1 && strcmp(*files, path) == 0)
+        return 0;                              // one file, and no pattern
+    for (int i = 0; i < index->nshards; i++) { // both by name
+        const char *file = index->by_name[i]->file;
+        if (fnmatch(name, file, FNM_PERIOD) != 0)
+            continue;
+        while (at < n && strcmp(files[at] + folder, file) < 0)
+            at++;
+        if (at == n || strcmp(files[at] + folder, file) != 0)
+            return err_set(e, ERR_NOTFOUND,
+                           "%.*s%s is missing: " TOKEN_INDEX
+                           " beside it lists it: bring it back, prepare again, or name the files "
+                           "that are to be read by another pattern",
+                           folder, path, file);
+    }
+    return 0;
 }
 
 static int open_files(struct dataset *ds, const char *root, const char *const *files, int n,
@@ -97,6 +123,7 @@ int dataset_open_tokens(struct dataset *ds, const char *root, const char *path,
         .classes = vocab, .seq = seq, .features = (uint64_t)seq + 1, .dtype = DT_I32};
     rc = pattern_files(root, path, &names, &files, &n, e);
     rc = rc ? rc : read_index(ds, root, files[0], &names, &index, e);
+    rc = rc ? rc : find_missing(path, files, n, &index, e);
     rc = rc ? rc : open_files(ds, root, files, n, type, &index, e);
     rc = rc ? rc : check_samples(ds, e);
     ds->text_bytes = rc ? 0 : find_text_bytes(ds, &index);

@@ -55,6 +55,8 @@ static void a_damaged_index_is_refused_by_what_is_wrong(void **state)
         {"\"u16\"", "\"u8\"", "'dtype' is neither u16 nor u32", false},
         {"\"train-00000.bin\"", "\"../00000.bin\"", "shard 0: 'file' is no name", false},
         {"\"split\": \"val\"", "\"split\": \"test\"", "shard 1: 'split' is neither", false},
+        {"\"val-00000.bin\"", "\"train-00000.bin\"", "shard 'train-00000.bin' is there twice",
+         false},
         {"\"tokens\": 3", "\"tokens\": -3", "shard 1: 'tokens' is negative", false},
         {"\"tokens\": 3", "\"tokens\": \"3\"", "shard 1: 'tokens' is not", false},
         {"0e0f\"}, ", "0e0g\"}, ", "shard 0: 'digest' is no 32", false},
@@ -80,6 +82,34 @@ static void a_damaged_index_is_refused_by_what_is_wrong(void **state)
         buf_clear(&text);
         arena_clear(&a);
     }
+}
+
+static void an_index_of_too_many_shards_is_refused(void **state)
+{
+    struct buf text = {0};
+    struct arena a = {0};
+    struct token_index index;
+    struct err e = {0};
+    const char *from = strstr(good, "{\"file\""), *to = strstr(good, "], \"sources\"");
+    bool foreign;
+    (void)state;
+    for (int more = 0; more < 2; more++) {
+        buf_reset(&text);
+        buf_append(&text, good, (size_t)(from - good));
+        for (int i = 0; i < TOKEN_SPLITS * TOKEN_SHARDS_MOST + more; i++)
+            buf_printf(&text,
+                       "%s{\"file\":\"%d\",\"split\":\"val\",\"tokens\":1,\"documents\":1,"
+                       "\"bytes\":1,\"digest\":\"000102030405060708090a0b0c0d0e0f\"}",
+                       i ? "," : "", i);
+        buf_puts(&text, to);
+        int rc = token_index_parse(&a, text.data, text.len, &index, &foreign, &e);
+        assert_int_equal(rc, more ? ERR_LIMIT : 0);
+        if (!more)
+            assert_ptr_equal(token_index_find(&index, "199999"), &index.shards[199999]);
+        arena_clear(&a);
+    }
+    assert_non_null(strstr(e.text, "200001 shards: an index has at most 200000"));
+    buf_clear(&text);
 }
 
 // ---- beside shards -----------------------------------------------------------------------------
@@ -132,6 +162,56 @@ static void a_shard_of_another_size_than_the_index_says_is_named(void **state)
     assert_non_null(strstr(e.text, "/index.json: JSON at byte "));
     write_file(scratch_path(&s, "index.json"), "{}", 2); // another program's
     assert_int_equal(open_tokens(&s, 256, &e), 0);
+    scratch_remove(&s);
+}
+
+static int open_pattern(const struct scratch *s, const char *pattern, struct err *e)
+{
+    struct dataset ds;
+    int rc = dataset_open_tokens(&ds, NULL, scratch_path(s, pattern), ARRAY_TYPE_COUNT, 2, 256, e);
+    if (!rc)
+        dataset_close(&ds);
+    return rc;
+}
+
+static void a_shard_that_the_index_lists_and_nobody_has_is_named(void **state)
+{
+    static const char more[] =
+        "{\"file\": \"train-00002.bin\", \"split\": \"train\", \"tokens\": 6, "
+        "\"documents\": 1, \"bytes\": 5, \"digest\": "
+        "\"000102030405060708090a0b0c0d0e0f\"}, {\"file\": "
+        "\"train-00001.bin\", \"split\": \"train\", \"tokens\": 6, "
+        "\"documents\": 1, \"bytes\": 5, \"digest\": "
+        "\"000102030405060708090a0b0c0d0e0f\"}, ";
+    static const char *const names[] = {"train-00000.bin", "train-00001.bin", "train-00002.bin"};
+    struct scratch s;
+    struct buf text = {0};
+    const char *shards = strstr(good, "{\"file\"");
+    (void)state;
+    buf_append(&text, good, (size_t)(shards - good));
+    buf_puts(&text, more);
+    buf_puts(&text, shards);
+    scratch_make(&s);
+    write_file(scratch_path(&s, "index.json"), text.data, text.len);
+    for (int i = 0; i < 3; i++)
+        write_shard(scratch_path(&s, names[i]), 6);
+    write_shard(scratch_path(&s, "train-extra.bin"), 6); // which the index does not know
+    assert_int_equal(open_pattern(&s, "train-*.bin", NULL), 0);
+    for (int i = 0; i < 3; i++) {
+        struct err e = {0};
+        char says[60];
+        assert_int_equal(unlink(scratch_path(&s, names[i])), 0);
+        assert_int_equal(open_pattern(&s, "train-*.bin", &e), ERR_NOTFOUND);
+        snprintf(says, sizeof says, "/%s is missing: index.json beside it lists it", names[i]);
+        if (!strstr(e.text, says))
+            fail_msg("wanted '%s', got '%s'", says, e.text);
+        // Not those that another pattern or one name leaves out.
+        assert_int_equal(
+            open_pattern(&s, i == 1 ? "train-0000[02].bin" : "train-0000[1].bin", NULL), 0);
+        assert_int_equal(open_pattern(&s, names[(i + 1) % 3], NULL), 0);
+        write_shard(scratch_path(&s, names[i]), 6);
+    }
+    buf_clear(&text);
     scratch_remove(&s);
 }
 
@@ -200,6 +280,8 @@ int main(void)
         cmocka_unit_test(what_is_written_reads_back),
         cmocka_unit_test(a_damaged_index_is_refused_by_what_is_wrong),
         cmocka_unit_test(a_shard_of_another_size_than_the_index_says_is_named),
+        cmocka_unit_test(an_index_of_too_many_shards_is_refused),
+        cmocka_unit_test(a_shard_that_the_index_lists_and_nobody_has_is_named),
         cmocka_unit_test(an_index_beneath_a_root_is_not_read_outside_of_it),
         cmocka_unit_test(inspect_holds_a_folder_against_its_digests),
         cmocka_unit_test(a_damaged_journal_is_refused),
