@@ -217,6 +217,14 @@ int match_params(struct arena *a, const struct manifest *m, const struct job_loa
     return rc;
 }
 
+const char *match_vocab(const struct match *m, const struct match_param *params, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (m->from[i] && params[i].grows)
+            return params[i].name;
+    return NULL;
+}
+
 static void print_names(const char *what, const char *const *names, int n, struct buf *to)
 {
     if (!n)

@@ -11,7 +11,7 @@ struct match_param { // of the job
     const char *name;
     struct shape shape;         // global
     int64_t unpadded[MAX_DIMS]; // how far each dimension reaches without its padding
-    unsigned grows;             // dimensions that may be longer than the checkpoint's, a bit each
+    unsigned grows; // the vocabulary's dimensions, a bit each: may be longer than the checkpoint's
 };
 
 struct match {
@@ -32,6 +32,8 @@ const struct manifest_tensor *match_state(const struct manifest *m, const char *
 // The part of box `b`, of a tensor with this unpadded size, that `from` has values for. False: none.
 bool match_clip(const struct manifest_tensor *from, const int64_t *unpadded, const struct box *b,
                 struct box *out);
+// The first parameter with a dimension of the vocabulary that is taken; null: none is.
+const char *match_vocab(const struct match *m, const struct match_param *params, int n);
 // A sentence with the first names of each list: "takes 10 of 12 parameters; …".
 void match_print(const struct match *m, int n, struct buf *to);
 

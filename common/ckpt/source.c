@@ -132,6 +132,56 @@ int source_open_pinned(struct load *l, const char *root, const struct manifest_s
               : 0;
 }
 
+// ---- the tokenizer ----
+
+static bool is_known(const char *identity)
+{
+    return *identity && strcmp(identity, "ids") != 0;
+}
+
+// Why the job's tokenizer, which is another than the checkpoint's, is none that extends it.
+static int check_extension(const char *root, const struct manifest_source *pin, const char *trained,
+                           const struct tokenizer *job, struct err *e)
+{
+    struct tokenizer *kept = NULL;
+    struct buf path = {0};
+    int32_t differs = -1;
+    int rc = 0;
+    buf_printf(&path, "%s/" STORE_TOKENIZER, pin->folder);
+    if (tokenizer_is_file(trained) && job)
+        rc = tokenizer_open_beneath(&kept, root, path.data, e);
+    if (rc)
+        err_wrap(e, "whether one extends the other cannot be seen");
+    else if (kept && strcmp(tokenizer_identity(kept), trained) != 0)
+        rc = err_set(e, ERR_INVALID, "%s holds neither", path.data);
+    else if (!kept || !tokenizer_extends(job, kept, &differs))
+        rc = differs < 0 ? err_set(e, ERR_INVALID, "neither extends the other")
+                         : err_set(e, ERR_INVALID, "token %d is not the same", (int)differs);
+    tokenizer_close(kept);
+    buf_clear(&path);
+    return rc ? ERR_INVALID : 0;
+}
+
+int source_check_tokenizer(const struct load *l, const char *root,
+                           const struct manifest_source *pin, const char *vocab,
+                           const struct source_tokenizer *job, struct buf *note, struct err *e)
+{
+    const char *trained = l->manifest.tokenizer;
+    struct err why = {0};
+    if (!is_known(trained) || !is_known(job->identity) || strcmp(trained, job->identity) == 0)
+        return 0;
+    if (vocab && check_extension(root, pin, trained, job->open, &why))
+        return err_set(
+            e, ERR_INVALID,
+            "%s was trained with tokenizer %s, and the data's is %s (%.400s): prepare the "
+            "data with the checkpoint's, or leave the parameters of the vocabulary out of "
+            "checkpoint.load.params",
+            vocab, trained, job->identity, why.text);
+    buf_printf(note, "; the data's tokenizer, %s, %s the checkpoint's, %s", job->identity,
+               vocab ? "extends" : "is not", trained);
+    return 0;
+}
+
 // ---- SOURCE ----
 
 int source_pin(const struct store *job, const struct manifest_source *pin, struct err *e)

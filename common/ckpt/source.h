@@ -6,6 +6,7 @@
 // that finds SOURCE opens that checkpoint or none.
 #pragma once
 #include "common/ckpt/load.h"
+#include "common/tokenizer/tokenizer.h"
 
 // "runs/base@200" is step 200 of what lies at runs/base; *step is −1 without an @. A place with a
 // slash, or one that begins with a dot, is a path: another is the name or id of a job.
@@ -21,6 +22,19 @@ int source_open(struct load *l, const char *root, const char *path, int64_t step
 // Opens the one that was pinned. ERR_INVALID, with its name: it is gone, or another lies there.
 int source_open_pinned(struct load *l, const char *root, const struct manifest_source *pin,
                        struct err *e);
+
+// The tokenizer of a job's data.
+struct source_tokenizer {
+    const char *identity;         // "ids" or "": nobody knows which made its tokens
+    const struct tokenizer *open; // itself; null: it is not at hand
+};
+// Whether ids of the job's data mean what they meant where `l`, the checkpoint of `pin`, was trained:
+// by the same tokenizer, or by one that extends it (tokenizer.h), which is noted. `vocab`: a parameter
+// that is taken and has a row for each id (match_vocab()); null: none has, so that any tokenizer does,
+// and is noted. ERR_INVALID names both.
+int source_check_tokenizer(const struct load *l, const char *root,
+                           const struct manifest_source *pin, const char *vocab,
+                           const struct source_tokenizer *job, struct buf *note, struct err *e);
 
 // SOURCE in a job's folder; it appears whole, durably, and once. Reading: ERR_NOTFOUND where none is.
 int source_pin(const struct store *job, const struct manifest_source *pin, struct err *e);

@@ -260,6 +260,31 @@ int32_t tokenizer_id(const struct tokenizer *t, const char *content)
                        : -1;
 }
 
+// The content of an id that is no added token; null: it has none.
+static const struct vocabulary_token *find_plain_token(const struct pipeline *p, size_t id)
+{
+    const struct vocabulary *v = &p->bpe.vocabulary;
+    return id < v->n && p->added_by_id[id] < 0 && v->tokens[id].content ? &v->tokens[id] : NULL;
+}
+
+bool tokenizer_extends(const struct tokenizer *t, const struct tokenizer *of, int32_t *differs)
+{
+    *differs = -1;
+    if (t->kind != KIND_FILE || of->kind != KIND_FILE)
+        return t->kind == of->kind;
+    for (size_t id = 0; id < of->pipeline->bpe.vocabulary.n; id++) {
+        const struct vocabulary_token *token = find_plain_token(of->pipeline, id);
+        if (!token)
+            continue;
+        int32_t here = vocabulary_find(&t->pipeline->bpe.vocabulary, token->content, token->bytes);
+        if (here != (int32_t)id) {
+            *differs = (int32_t)id;
+            return false;
+        }
+    }
+    return true;
+}
+
 int tokenizer_find_end(const struct tokenizer *t, const char *content, int32_t *id, struct err *e)
 {
     static const char *const usual[] = {

@@ -66,6 +66,10 @@ int32_t tokenizer_id(const struct tokenizer *t, const char *content);
 // (<|endoftext|>, </s>, …) that is a special token of the file. *id is −1 where there is none (bytes
 // and ids never have one). ERR_INVALID: several are, or no token is called that.
 int tokenizer_find_end(const struct tokenizer *t, const char *content, int32_t *id, struct err *e);
+// Whether ids of `of` mean the same here: each token of its vocabulary has its id here too. Added tokens
+// may differ: who extends a tokenizer adds some, or gives reserved ones other names. Where not, *differs
+// is the first id that does not; −1: one of them has no vocabulary to compare.
+bool tokenizer_extends(const struct tokenizer *t, const struct tokenizer *of, int32_t *differs);
 // Writes what it was opened from into a folder that is there, each file whole or not at all:
 // tokenizer.json, or vocab.json and merges.txt. tokenizer_open(dir) then gives the same tokenizer.
 // Writes nothing for bytes and ids.

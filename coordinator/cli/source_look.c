@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "common/ckpt/source.h"
+#include "common/data/job_set.h"
+#include "common/job/prompt.h"
 #include "common/plan/plan.h"
 #include "coordinator/cli/run_record.h"
 
@@ -24,6 +26,29 @@ int source_name(struct job *job, struct arena *a, struct err *e)
     job->checkpoint.from =
         step < 0 ? arena_strdup(a, store) : arena_printf(a, "%s@%lld", store, (long long)step);
     return 0;
+}
+
+// Where the tokenizer or the data is not here, the ranks compare.
+static int check_tokenizer(const struct job *job, const struct load *l,
+                           const struct manifest_source *pin, const char *vocab, struct arena *a,
+                           struct buf *say, struct err *e)
+{
+    struct source_tokenizer own = {.identity = ""};
+    struct tokenizer *t = NULL;
+    struct dataset set = {0};
+    struct err ignored = {0};
+    if (job->data.format != JOB_DATA_TOKENS || tokenizer_open(&t, job_tokenizer(job, a), NULL))
+        return 0;
+    own = (struct source_tokenizer){tokenizer_identity(t), t};
+    bool open = strcmp(own.identity, "ids") == 0 &&
+                !job_set_open(job, NULL, &job->data.train, &set, &ignored);
+    if (open)
+        own.identity = set.tokenizer;
+    int rc = source_check_tokenizer(l, NULL, pin, vocab, &own, say, e);
+    if (open)
+        dataset_close(&set);
+    tokenizer_close(t);
+    return rc;
 }
 
 int source_look(const struct job *job, const struct compiled *c, struct arena *a, struct buf *say,
@@ -56,6 +81,7 @@ int source_look(const struct job *job, const struct compiled *c, struct arena *a
         store_entry_name(pin.epoch, pin.step, name);
         buf_printf(say, "%s/%s: ", pin.folder, name);
         match_print(&match, n, say);
+        rc = check_tokenizer(job, &l, &pin, match_vocab(&match, params, n), a, say, e);
     }
     load_close(&l);
     return rc;

@@ -167,6 +167,58 @@ def test_what_cannot_be_taken_is_refused_before_anything_begins(place, base, cha
         assert plan.code == 2 and "SOURCE_UNFIT" in plan.out and words.split(" ")[-1] in plan.out, plan
 
 
+# ---- tokenizers ----------------------------------------------------------------------------------
+
+
+def tokenizer(file, vocab, added=()):
+    """A tokenizer.json of these letters, in their order, and of added tokens behind them."""
+    tokens = {c: i for i, c in enumerate(vocab)}
+    flags = {k: False for k in ("single_word", "lstrip", "rstrip", "normalized")}
+    file.write_text(json.dumps({
+        "version": "1.0", "truncation": None, "padding": None, "normalizer": None, "pre_tokenizer": None,
+        "post_processor": None, "decoder": {"type": "Fuse"},
+        "added_tokens": [{"id": len(vocab) + i, "content": a, "special": True, **flags} for i, a in enumerate(added)],
+        "model": {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
+                  "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False, "ignore_merges": False,
+                  "vocab": tokens, "merges": []},
+    }))  # fmt: skip
+    return "sha256:" + hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def tokens_of(name):
+    return {"format": "tokens", "ids": "u16", "train": {"tokens": "tokens"}, "batch": 8, "tokenizer": f"./{name}"}
+
+
+def test_ids_mean_what_they_meant_or_the_vocabulary_is_not_taken(place, corpus):
+    letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKL"
+    first, more, other = (place / f"{n}.json" for n in ("first", "more", "other"))
+    was = tokenizer(first, letters, ["<end>"])
+    now = tokenizer(more, letters, ["<end>", "<user>"])
+    none = tokenizer(other, letters[::-1], ["<end>"])
+    r, end = run(place, job("base", {"dp": 1}, data=tokens_of("first.json")))
+    assert end.code == 0, end
+    for name, size in [("more", GPT["vocab"]), ("longer", 45)]:
+        r, end, _ = begin(place, {"dp": 2}, {**GPT, "vocab": size}, name=name, data=tokens_of("more.json"))
+        assert f"the data's tokenizer, {now}, extends the checkpoint's, {was}" in end.err, end
+    j = job("other", {"dp": 1}, None, {"from": "base"}, data=tokens_of("other.json"))
+    r, end = run(place, j)
+    assert end.code == 2 and "checkpoint.from: embed/tokens was trained with tokenizer " + was in end.err, end
+    assert f"the data's is {none} (token 0 is not the same)" in end.err, end
+    r, end, began = begin(place, name="apart", load={"params": ["embed/positions", "layers/*", "norm/*"]},
+                          data=tokens_of("other.json"))  # fmt: skip
+    assert f"the data's tokenizer, {none}, is not the checkpoint's, {was}" in end.err, end
+
+
+def test_a_served_job_compares_tokenizers_where_it_runs(one, place, corpus):
+    letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKL"
+    tokenizer(one.data / "first.json", letters)
+    tokenizer(one.data / "other.json", letters[::-1])
+    assert one.succeed(submitted(one, place, "base", data=tokens_of("first.json")))["step"] == 6
+    tuned = submitted(one, place, "tuned", "base", data=tokens_of("other.json"))
+    assert one.wait(tuned)["state"] == "FAILED"
+    assert any("embed/tokens was trained with tokenizer sha256:" in e["text"] for e in one.events(tuned))
+
+
 # ---- killed before its first save ----------------------------------------------------------------
 
 

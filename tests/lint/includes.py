@@ -23,7 +23,7 @@ ARROWS = {
     "common/compile/program": ["common/base", "common/op", "common/job", "common/compile/layout", "common/compile/graph", "common/compile/shard"],
     "common/explain": ["common/base", "common/op", "common/job", "common/compile", "common/language"],
     "common/data": ["common/base", "common/op", "common/job", "common/language", "common/tokenizer"],
-    "common/ckpt": ["common/base", "common/op"],
+    "common/ckpt": ["common/base", "common/op", "common/tokenizer"],
     "common/model": ["common/base", "common/op", "common/compile", "common/language"],
     "common/plan": ["common/base", "common/op", "common/language", "common/job", "common/compile", "common/explain",
                     "common/model", "common/data", "common/ckpt"],

@@ -2,6 +2,7 @@
 // Where a training begins: the checkpoint is found and pinned (source.h), its tensors become
 // parameters (match.h).
 #include "common/base/buf.h"
+#include "common/ckpt/durable.h"
 #include "common/ckpt/match.h"
 #include "common/ckpt/source.h"
 #include "tests/unit/ckpt_case.h"
@@ -146,6 +147,110 @@ static void a_damaged_pin_is_refused(void **state)
         close(fd);
         assert_true(source_read(&f->store, &f->arena, &read, &e) != 0);
         assert_non_null(strstr(e.text, "SOURCE"));
+    }
+}
+
+// ---- tokenizers ----
+
+static struct tokenizer *read_tokenizer(const char *vocab, const char *merges, const char *added)
+{
+    struct tokenizer *t = NULL;
+    struct buf text = {0};
+    struct err e = {0};
+    buf_printf(
+        &text,
+        "{\"version\": \"1.0\", \"truncation\": null, \"padding\": null, \"added_tokens\": [%s], "
+        "\"normalizer\": null, \"pre_tokenizer\": null, \"post_processor\": null, "
+        "\"decoder\": {\"type\": \"Fuse\"}, \"model\": {\"type\": \"BPE\", "
+        "\"dropout\": null, \"unk_token\": null, \"continuing_subword_prefix\": null, "
+        "\"end_of_word_suffix\": null, \"fuse_unk\": false, \"byte_fallback\": false, "
+        "\"ignore_merges\": false, \"vocab\": {%s}, \"merges\": [%s]}}",
+        added, vocab, merges);
+    if (tokenizer_parse(&t, text.data, text.len, NULL, 0, &e))
+        fail_msg("%s: %s", e.text, text.data);
+    buf_clear(&text);
+    return t;
+}
+
+#define ADDED(id, content)                                                                        \
+    "{\"id\": " #id ", \"content\": \"" content "\", \"single_word\": false, \"lstrip\": false, " \
+    "\"rstrip\": false, \"normalized\": false, \"special\": true}"
+
+static void ids_of_the_vocabulary_must_mean_what_they_meant(void **state)
+{
+    static const struct {
+        const char *vocab, *merges, *added;
+        int32_t differs; // −2: it extends the first
+    } cases[] = {
+        {"\"a\": 0, \"b\": 1, \"ab\": 2", "\"a b\"", ADDED(3, "<s>"), -2},
+        {"\"a\": 0, \"b\": 1, \"ab\": 2", "\"a b\"", ADDED(3, "<s>") ", " ADDED(4, "<chat>"), -2},
+        {"\"a\": 0, \"b\": 1, \"ab\": 2", "\"a b\"", ADDED(3, "<other>"), -2},
+        {"\"a\": 0, \"b\": 1, \"ab\": 2, \"ba\": 4", "\"a b\", \"b a\"", ADDED(3, "<s>"), -2},
+        {"\"b\": 0, \"a\": 1, \"ab\": 2", "\"a b\"", ADDED(3, "<s>"), 0},
+        {"\"a\": 0, \"b\": 1, \"ba\": 2", "\"b a\"", ADDED(3, "<s>"), 2},
+        {"\"a\": 0, \"b\": 1", "", ADDED(3, "<s>"), 2},
+    };
+    struct fixture *f = *state;
+    struct err e = {0};
+    struct tokenizer *first = read_tokenizer(cases[0].vocab, cases[0].merges, cases[0].added);
+    const struct load l = {.manifest = {.tokenizer = tokenizer_identity(first)}};
+    const struct manifest_source pin = {.folder = f->store.path};
+    for (size_t i = 1; i < sizeof cases / sizeof *cases; i++) {
+        struct tokenizer *t = read_tokenizer(cases[i].vocab, cases[i].merges, cases[i].added);
+        const struct source_tokenizer job = {tokenizer_identity(t), t};
+        struct buf note = {0};
+        int32_t differs;
+        assert_int_equal(tokenizer_extends(t, first, &differs), cases[i].differs == -2);
+        if (cases[i].differs != -2)
+            assert_int_equal(differs, cases[i].differs);
+        // the checkpoint's files are not there: nobody can see whether it is extended
+        assert_int_equal(source_check_tokenizer(&l, NULL, &pin, "wte", &job, &note, &e),
+                         ERR_INVALID);
+        assert_non_null(strstr(e.text, l.manifest.tokenizer));
+        assert_non_null(strstr(e.text, job.identity));
+        assert_int_equal(mkdirat(f->store.fd, STORE_TOKENIZER, 0700), 0);
+        char *folder = arena_printf(&f->arena, "%s/" STORE_TOKENIZER, f->store.path);
+        assert_int_equal(tokenizer_save(first, folder, &e), 0);
+        int rc = source_check_tokenizer(&l, NULL, &pin, "wte", &job, &note, &e);
+        assert_int_equal(rc, cases[i].differs == -2 ? 0 : ERR_INVALID);
+        assert_int_equal(!rc, strstr(buf_str(&note), " extends the checkpoint's, sha256:") != NULL);
+        buf_reset(&note);
+        assert_int_equal(source_check_tokenizer(&l, NULL, &pin, NULL, &job, &note, &e), 0);
+        assert_non_null(strstr(buf_str(&note), " is not the checkpoint's, sha256:"));
+        assert_int_equal(durable_remove_tree(f->store.fd, STORE_TOKENIZER, &e), 0);
+        buf_clear(&note);
+        tokenizer_close(t);
+    }
+    tokenizer_close(first);
+}
+
+static void a_tokenizer_that_nobody_knows_is_compared_with_none(void **state)
+{
+    static const struct {
+        const char *trained, *now;
+        int code;
+    } cases[] = {
+        {"", "sha256:1", 0},
+        {"ids", "sha256:1", 0},
+        {"sha256:1", "", 0},
+        {"sha256:1", "ids", 0},
+        {"sha256:1", "sha256:1", 0},
+        {"bytes", "bytes", 0},
+        {"bytes", "sha256:1", ERR_INVALID},
+        {"sha256:1", "bytes", ERR_INVALID},
+        {"sha256:1", "sha256:2", ERR_INVALID},
+    };
+    struct fixture *f = *state;
+    const struct manifest_source pin = {.folder = f->store.path};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct load l = {.manifest = {.tokenizer = cases[i].trained}};
+        const struct source_tokenizer job = {cases[i].now, NULL};
+        struct buf note = {0};
+        struct err e = {0};
+        assert_int_equal(source_check_tokenizer(&l, NULL, &pin, "wte", &job, &note, &e),
+                         cases[i].code);
+        assert_int_equal(note.len, 0);
+        buf_clear(&note);
     }
 }
 
@@ -304,6 +409,8 @@ int main(void)
         FX_TEST(a_root_is_not_left),
         FX_TEST(what_is_pinned_is_opened_or_nothing),
         FX_TEST(a_damaged_pin_is_refused),
+        FX_TEST(ids_of_the_vocabulary_must_mean_what_they_meant),
+        FX_TEST(a_tokenizer_that_nobody_knows_is_compared_with_none),
         FX_TEST(a_pattern_renames_what_it_matches),
         FX_TEST(what_is_not_found_and_what_is_not_used_is_listed),
         FX_TEST(only_a_vocabulary_may_be_longer_than_the_checkpoints),

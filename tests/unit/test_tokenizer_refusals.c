@@ -325,6 +325,8 @@ static void both_forms_of_gpt2_give_the_same_ids(void **state)
         fail_msg("%s", e.text);
     assert_string_equal(tokenizer_identity(kept), tokenizer_identity(two));
     assert_string_not_equal(tokenizer_identity(two), tokenizer_identity(one));
+    int32_t differs;
+    assert_true(tokenizer_extends(one, two, &differs) && tokenizer_extends(two, one, &differs));
     assert_same_ids(one, kept);
     scratch_remove(&s);
     tokenizer_close(one);

@@ -29,15 +29,32 @@ static void count_on(struct trainer *t, const struct manifest *m)
     t->sampler.drawn = load->step && same ? (uint64_t)m->samples : 0;
 }
 
-static void note_match(struct trainer *t, const struct match *match, int n)
+// Rank 0 compares the tokenizers, with its files.
+static int check_tokenizer(const struct trainer *t, const struct load *l, const char *vocab,
+                           struct buf *note, struct err *e)
+{
+    if (t->job->data.format != JOB_DATA_TOKENS || t->assignment->rank)
+        return 0;
+    const char *identity = tokenizer_identity(t->tokenizer);
+    struct source_tokenizer own = {identity, t->tokenizer};
+    if (strcmp(identity, "ids") == 0)
+        own.identity = t->set.tokenizer; // as the files say
+    return source_check_tokenizer(l, t->assignment->checkpoint_root, &t->source, vocab, &own, note,
+                                  e);
+}
+
+static int note_match(struct trainer *t, const struct load *l, const struct match *match,
+                      const struct match_param *params, int n, struct err *e)
 {
     const struct manifest_source *s = &t->source;
     char name[64];
     store_entry_name(s->epoch, s->step, name);
     buf_printf(&t->note, "checkpoint.from %s/%s: ", s->folder, name);
     match_print(match, n, &t->note);
-    if (t->assignment->rank == 0)
+    int rc = check_tokenizer(t, l, match_vocab(match, params, n), &t->note, e);
+    if (!rc && t->assignment->rank == 0)
         log_info("ckpt", "%s", buf_str(&t->note));
+    return rc;
 }
 
 static int take(struct trainer *t, struct load *l, struct err *e)
@@ -48,9 +65,9 @@ static int take(struct trainer *t, struct load *l, struct err *e)
     int n = plan_params(&t->compiled, &t->arena, &params);
     int rc = check_optimizer(t, &l->manifest, e);
     rc = rc ? rc : match_params(&t->arena, &l->manifest, load, params, n, &match, e);
+    rc = rc ? rc : note_match(t, l, &match, params, n, e);
     if (rc)
         return rc;
-    note_match(t, &match, n);
     count_on(t, &l->manifest);
     const struct state_source source = {l, params, n, &match, load->optimizer};
     return state_take(&t->state, &source, (uint64_t)t->job->train.seed,
