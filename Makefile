@@ -38,7 +38,7 @@ COMPILE_SRC += compile
 COMPILE_SRC := $(COMPILE_SRC:%=common/compile/%.c)
 
 # What explains a plan to people.
-EXPLAIN_SRC := findings fixes sharding_findings explain heads routing unruled work repeated usage cost device_models fit plan_table plan_report
+EXPLAIN_SRC := findings fixes sharding_findings explain heads routing unruled work repeated usage cost device_models fit plan_table plan_report plan_text
 EXPLAIN_SRC += picture_draw picture picture_mesh picture_time picture_memory
 EXPLAIN_SRC := $(EXPLAIN_SRC:%=common/explain/%.c)
 

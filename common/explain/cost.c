@@ -3,6 +3,7 @@
 #include "common/explain/cost.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/base/map.h"
@@ -116,6 +117,41 @@ static void count_collectives(const struct compiled *c, struct arena *a, struct 
     arena_clear(&scratch);
 }
 
+static int compare_traffic(const void *x, const void *y)
+{
+    const struct axes_traffic *a = x, *b = y;
+    return a->bytes != b->bytes ? (a->bytes > b->bytes ? -1 : 1) : a->axes - b->axes;
+}
+
+// Sums the collectives' bytes of each stage, and by axes those of the one that sends the most.
+static void count_along(const struct compiled *c, struct arena *a, struct cost *cost)
+{
+    int most = 0;
+    struct arena scratch = {0};
+    uint64_t *of = arena_array(&scratch, uint64_t, c->nstages);
+    for (int i = 0; i < cost->ncollectives; i++)
+        for (int s = 0; s < c->nstages; s++)
+            if (cost->collectives[i].stages >> s & 1)
+                of[s] += cost->collectives[i].bytes;
+    for (int s = 0; s < c->nstages; s++)
+        most = of[s] > of[most] ? s : most;
+    cost->sent = of[most];
+    arena_clear(&scratch);
+    cost->along = arena_array(a, struct axes_traffic, cost->ncollectives);
+    for (int i = 0, k; i < cost->ncollectives; i++) {
+        const struct collective_row *r = &cost->collectives[i];
+        if (!(r->stages >> most & 1))
+            continue;
+        for (k = 0; k < cost->nalong && cost->along[k].axes != r->axes; k++)
+            ;
+        cost->nalong += k == cost->nalong;
+        cost->along[k].axes = r->axes;
+        cost->along[k].bytes += r->bytes;
+    }
+    if (cost->nalong)
+        qsort(cost->along, (size_t)cost->nalong, sizeof *cost->along, compare_traffic);
+}
+
 // The forward FLOPs of a microbatch that places take which no choice can fill.
 static double count_idle(const struct graph *g)
 {
@@ -201,6 +237,7 @@ void cost_count(const struct compiled *c, struct arena *a, struct cost *out)
     const struct program *p = compiled_program(c, PROGRAM_TRAIN, 0);
     *out = (struct cost){0};
     count_collectives(c, a, out);
+    count_along(c, a, out);
     const struct graph *whole = c->global[PROGRAM_TRAIN];
     out->flops_per_step = 3 * count_flops(whole, NULL, true) * p->microbatches;
     out->flops_active = out->flops_per_step - 3 * count_idle(whole) * p->microbatches;
@@ -228,4 +265,58 @@ void cost_count(const struct compiled *c, struct arena *a, struct cost *out)
     }
     arena_clear(&scratch);
     out->traffic = most;
+}
+
+// ---- time --------------------------------------------------------------------------------------
+
+// The shares of a device's rates that kernels are taken to reach: those by which kernels/README.md
+// expects a step of a GPU.
+static const double product_share = 0.63, attention_share = 0.24, memory_share = 0.9;
+
+// The seconds that a node takes: of its products, or of the bytes that pass, whichever is more.
+static double node_seconds(const struct program *p, const struct node *n, double flops,
+                           const struct device_model *d)
+{
+    double reached = flops * (op_is(n->op, OP_IS_ATTENTION) ? attention_share : product_share);
+    double work = node_flops(p->graph, &p->mesh, n) / reached;
+    double pass = node_bytes(p->graph, &p->mesh, n) / (d->bandwidth * memory_share);
+    return work > pass ? work : pass;
+}
+
+struct estimate cost_estimate(const struct job *job, const struct compiled *c,
+                              const struct cost *cost, const struct device_model *d)
+{
+    static const double tf32 = 0.5; // of bf16's peak, on all devices that have it
+    double share = job->precision.compute == JOB_BF16   ? 1
+                   : job->precision.compute == JOB_TF32 ? tf32
+                                                        : d->f32;
+    struct estimate e = {0};
+    if (d->flops <= 0 || d->bandwidth <= 0)
+        e.unknown = "its flops and bandwidth are not known";
+    else if (share <= 0)
+        e.unknown = "of its peak that of f32 is not known";
+    else if (cost->sent && d->link <= 0)
+        e.unknown = "its link is not known";
+    if (e.unknown)
+        return e;
+    struct arena scratch = {0};
+    double *of =
+        arena_array(&scratch, double, compiled_program(c, PROGRAM_TRAIN, 0)->graph->nnodes);
+    for (int s = 0; s < c->nstages; s++) {
+        const struct program *p = compiled_program(c, PROGRAM_TRAIN, s);
+        double seconds = 0;
+        for (int i = 0; i < p->ninstrs; i++) {
+            int node = p->instrs[i].node;
+            if (p->instrs[i].kind != INSTR_OP)
+                continue;
+            if (of[node] == 0)
+                of[node] = node_seconds(p, &p->graph->nodes[node], d->flops * share, d);
+            seconds += of[node];
+        }
+        e.compute_s = seconds > e.compute_s ? seconds : e.compute_s;
+    }
+    arena_clear(&scratch);
+    e.compute_s /= 1 - c->schedule_cost.bubble;
+    e.send_s = cost->sent ? (double)cost->sent / d->link : 0;
+    return e;
 }

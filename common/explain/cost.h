@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a step costs, counted from the programs: collectives with bytes, FLOPs, how much of the work
-// is not repeated. The room's README ("What `plan --json` counts") defines every number.
+// is not repeated; and how long it takes on a device whose rates are known. The room's README ("What
+// `plan --json` counts") defines every number.
 #pragma once
 #include "common/compile/compile.h"
+#include "common/explain/device_models.h"
 
 // One row a (tensor, collective, axes, phase): totals of a step, for one device of the stages that
 // run it. Stages whose totals differ have rows of their own.
@@ -20,14 +22,30 @@ struct collective_row {
     uint64_t bytes;        // what a ring sends
 };
 
+struct axes_traffic {
+    axis_set axes;
+    uint64_t bytes;
+};
+
 struct cost {
     int ncollectives;
     struct collective_row *collectives; // of the train program, in the order they first run
-    double flops_per_step;              // whole job: matmuls, backward twice forward, no redundancy
+    // What a device of the stage that sends the most sends in a step, by the axes along which it does.
+    int nalong;
+    struct axes_traffic *along;    // the most first
+    uint64_t sent;                 // the sum of them
+    double flops_per_step;         // whole job: matmuls, backward twice forward, no redundancy
     double flops_active;           // of these, without places of experts that no choice can fill
     int64_t params, params_active; // elements; those that serve one token
     double utilisation; // matmul FLOPs of the unpartitioned program / of all devices together
     double traffic;     // bytes a device's ops read and write in a step; the busiest stage's
+};
+
+// What a step takes at the shares of a device's rates that products, attention and memory reach.
+struct estimate {
+    const char *unknown; // why nothing is estimated, for people; null: it is
+    double compute_s;    // of the busiest stage, with what it waits for others
+    double send_s;       // a step takes compute_s where all of this is hidden, else the sum of both
 };
 
 const char *collective_row_name(const struct collective_row *r); // "all_reduce", "send"
@@ -38,3 +56,5 @@ uint64_t cost_batch_bytes(const struct program *p);
 // further than their parameters.
 uint64_t cost_saved(const struct program *p, enum buffer_kind kind);
 void cost_count(const struct compiled *c, struct arena *a, struct cost *out);
+struct estimate cost_estimate(const struct job *job, const struct compiled *c,
+                              const struct cost *cost, const struct device_model *d);

@@ -14,16 +14,17 @@
 #define MIB ((uint64_t)1 << 20)
 
 // Memory as CUDA offers it, a little under the name's; beside it a context, its
-// libraries and the communicators' buffers. A CPU host is asked at placement:
-// no limit here.
+// libraries and the communicators' buffers. Rates are the makers'; links those
+// of a network port a device, 400 and 200 Gbit/s. A CPU host is asked at
+// placement: no limit here.
 static const struct device_model models[] = {
-    {"h200", 139 * GIB, 1536 * MIB, 989e12},
-    {"h100", 79 * GIB, 1536 * MIB, 989e12},
-    {"a100-80g", 79 * GIB, 1536 * MIB, 312e12},
-    {"a100-40g", 39 * GIB, 1536 * MIB, 312e12},
+    {"h200", 139 * GIB, 1536 * MIB, 989e12, 67.0 / 989, 4.8e12, 50e9},
+    {"h100", 79 * GIB, 1536 * MIB, 989e12, 67.0 / 989, 3.35e12, 50e9},
+    {"a100-80g", 79 * GIB, 1536 * MIB, 312e12, 19.5 / 312, 2.039e12, 25e9},
+    {"a100-40g", 39 * GIB, 1536 * MIB, 312e12, 19.5 / 312, 1.555e12, 25e9},
     // The resident memory of a CPU rank beyond its arena: program, oneDNN's
     // code cache, stacks.
-    {"cpu", 0, 48 * MIB, 0},
+    {"cpu", 0, 48 * MIB, 0, 1, 0, 0},
 };
 enum { MODELS = sizeof models / sizeof *models };
 
@@ -69,13 +70,16 @@ static bool read_size(const char *text, bool bytes, double *out)
 static const struct {
     const char *key;
     size_t offset;
-    bool bytes;
+    bool bytes;   // a size with its unit
+    bool whole;   // in a uint64_t, not a double
     double least; // that a device may have: below it somebody forgot a unit or an exponent
     const char *least_text;
 } keys[] = {
-    {"memory", offsetof(struct device_model, memory), true, 1e6, "1MB"},
-    {"libraries", offsetof(struct device_model, libraries), true, 0, "0B"},
-    {"flops", offsetof(struct device_model, flops), false, 1e9, "1e9"},
+    {"memory", offsetof(struct device_model, memory), true, true, 1e6, "1MB"},
+    {"libraries", offsetof(struct device_model, libraries), true, true, 0, "0B"},
+    {"flops", offsetof(struct device_model, flops), false, false, 1e9, "1e9"},
+    {"bandwidth", offsetof(struct device_model, bandwidth), true, false, 1e6, "1MB"},
+    {"link", offsetof(struct device_model, link), true, false, 1e3, "1KB"},
 };
 enum { KEYS = sizeof keys / sizeof *keys };
 
@@ -93,11 +97,12 @@ static int read_key(struct device_model *m, const char *key, const char *value, 
         if (size < keys[i].least)
             return err_set(e, ERR_INVALID, "%s: %s is '%s', and no device has less than %s",
                            m->name, key, value, keys[i].least_text);
-        uint64_t whole = (uint64_t)(keys[i].bytes ? size : 0);
-        memcpy(field, keys[i].bytes ? (const void *)&whole : (const void *)&size, sizeof size);
+        uint64_t whole = (uint64_t)(keys[i].whole ? size : 0);
+        memcpy(field, keys[i].whole ? (const void *)&whole : (const void *)&size, sizeof size);
         return 0;
     }
-    return err_set(e, ERR_INVALID, "%s: a device has memory, libraries and flops, not '%s'",
+    return err_set(e, ERR_INVALID,
+                   "%s: a device has memory, libraries, flops, bandwidth and link, not '%s'",
                    m->name, key);
 }
 

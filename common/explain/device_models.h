@@ -5,9 +5,9 @@
 //   NAME[:KEY=SIZE[,KEY=SIZE]…]        a100-80g
 //   mi300x:memory=192GB,flops=1307e12
 //
-// with keys memory, libraries (bytes; 80GB is 80·10⁹, 80GiB 80·2³⁰) and flops
-// (a second). What is not said is the known model's of that name; a new name
-// needs its memory. A device file holds one such text a line; blank lines and
+// with keys memory, libraries (bytes; 80GB is 80·10⁹, 80GiB 80·2³⁰), flops,
+// bandwidth and link (a second). What is not said is the known model's of that
+// name; a new name needs its memory. A device file holds one such text a line; blank lines and
 // what follows a # do not count. Pure: the caller reads the file.
 #pragma once
 #include <stdint.h>
@@ -21,6 +21,9 @@ struct device_model {
     uint64_t memory;    // bytes a process may take; 0: no limit at plan time
     uint64_t libraries; // estimate of what a process takes besides the arena
     double flops;       // peak of dense bf16 a second, for MFU; 0: not known
+    double f32;         // of that peak, what products of f32 reach; 0: not known
+    double bandwidth;   // bytes a second of its memory; 0: not known
+    double link;        // bytes a second that it sends to other devices; 0: not known
 };
 
 const struct device_model *device_model_find(const char *name); // in the table; null when unknown

@@ -21,6 +21,36 @@ void put_padded(struct buf *out, const char *utf8, int columns)
     put_times(out, " ", columns - n);
 }
 
+// ---- bars ---------------------------------------------------------------------------------------
+
+void picture_bar(const char *what, uint64_t bytes, uint64_t of, int width, struct buf *out)
+{
+    struct buf size = {0};
+    int room = width - 2 - PICTURE_NAME - PICTURE_BYTES - 6;
+    int full = of ? (int)((double)bytes / (double)of * room + 0.5) : 0;
+    buf_bytes(&size, bytes);
+    buf_puts(out, "  ");
+    put_padded(out, what, PICTURE_NAME);
+    put_padded(out, buf_str(&size), PICTURE_BYTES);
+    buf_printf(out, "%3.0f %%", of ? 100 * (double)bytes / (double)of : 0);
+    buf_puts(out, full ? " " : "");
+    put_times(out, "█", full);
+    buf_putc(out, '\n');
+    buf_clear(&size);
+}
+
+void picture_categories(const struct memory *m, uint64_t of, int width, struct buf *out)
+{
+    picture_bar("params", m->params, of, width, out);
+    picture_bar("grads", m->grads, of, width, out);
+    picture_bar("optimizer", m->optimizer, of, width, out);
+    if (m->copies)
+        picture_bar("copies", m->copies, of, width, out);
+    picture_bar("stash", m->stash, of, width, out);
+    picture_bar("transient", m->transient, of, width, out);
+    picture_bar("workspace", m->workspace, of, width, out);
+}
+
 // ---- grids --------------------------------------------------------------------------------------
 
 enum { COLS_SHOWN = 64, LEFT_OUT = -1 };

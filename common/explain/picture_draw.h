@@ -14,6 +14,12 @@ void put_times(struct buf *out, const char *utf8, int times);
 // Puts the text into so many columns: with blanks behind it, or without its end.
 void put_padded(struct buf *out, const char *utf8, int columns);
 
+// A row with a bar: so many bytes of a whole, "  params      12.0 MiB     25 % ███".
+enum { PICTURE_NAME = 12, PICTURE_BYTES = 12 };
+void picture_bar(const char *what, uint64_t bytes, uint64_t of, int width, struct buf *out);
+// A bar for each category of a device's memory.
+void picture_categories(const struct memory *m, uint64_t of, int width, struct buf *out);
+
 // A table with frames. Texts are asked for when they are shown; they are arena-owned or literal.
 enum { GRID_ROWS = 16 };
 struct grid {

@@ -7,7 +7,7 @@
 #include "common/explain/findings.h"
 #include "common/explain/picture_draw.h"
 
-enum { NAME = 12, BYTES = 12, CHART_ROWS = 10, AT_PEAK = 8 };
+enum { BYTES = PICTURE_BYTES, CHART_ROWS = 10, AT_PEAK = 8 };
 
 // Live bytes after each instruction, by what they are for.
 enum layer { STAYS, STASH, PASSES, LAYERS };
@@ -50,24 +50,6 @@ static void make_course(const struct program *p, struct arena *a, struct course 
             x->fullest = i;
         }
     }
-}
-
-// ---- categories ---------------------------------------------------------------------------------
-
-static void draw_bar(const char *what, uint64_t bytes, uint64_t of, int width, struct buf *out)
-{
-    struct buf size = {0};
-    int room = width - 2 - NAME - BYTES - 6;
-    int full = of ? (int)((double)bytes / (double)of * room + 0.5) : 0;
-    buf_bytes(&size, bytes);
-    buf_puts(out, "  ");
-    put_padded(out, what, NAME);
-    put_padded(out, buf_str(&size), BYTES);
-    buf_printf(out, "%3.0f %%", of ? 100 * (double)bytes / (double)of : 0);
-    buf_puts(out, full ? " " : "");
-    put_times(out, "█", full);
-    buf_putc(out, '\n');
-    buf_clear(&size);
 }
 
 // ---- over the step ------------------------------------------------------------------------------
@@ -191,14 +173,7 @@ void picture_memory(const struct compiled *c, int width, struct buf *out)
         buf_puts(out, ": ");
         buf_bytes(out, m->arena);
         buf_putc(out, '\n');
-        draw_bar("params", m->params, m->arena, width, out);
-        draw_bar("grads", m->grads, m->arena, width, out);
-        draw_bar("optimizer", m->optimizer, m->arena, width, out);
-        if (m->copies)
-            draw_bar("copies", m->copies, m->arena, width, out);
-        draw_bar("stash", m->stash, m->arena, width, out);
-        draw_bar("transient", m->transient, m->arena, width, out);
-        draw_bar("workspace", m->workspace, m->arena, width, out);
+        picture_categories(m, m->arena, width, out);
         draw_chart(p, &x, width, out);
         draw_peak(p, &x, width, &a, out);
         arena_clear(&a);

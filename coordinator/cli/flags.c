@@ -55,6 +55,8 @@ static const struct flag_row {
                   offsetof(struct args, why)},
     [FLAG_DIR] = {"--dir", NULL, "DIR", "folder to try as a place of checkpoints", IS_TEXT,
                   offsetof(struct args, dir)},
+    [FLAG_FULL] = {"--full", NULL, NULL, "with the lists: every parameter, collective and stage",
+                   IS_SWITCH, offsetof(struct args, full)},
     [FLAG_YES] = {"--yes", "-y", NULL, "do not ask", IS_SWITCH, offsetof(struct args, yes)},
     [FLAG_NEW] = {"--new", NULL, NULL, "start over: the old state is moved aside", IS_SWITCH,
                   offsetof(struct args, fresh)},

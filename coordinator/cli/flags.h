@@ -62,6 +62,7 @@ enum flag {
     FLAG_SHARD_SIZE,
     FLAG_PROGRAM,
     FLAG_YES,
+    FLAG_FULL,
     FLAGS
 };
 #define FLAG_BIT(f) (UINT64_C(1) << (f))
@@ -70,7 +71,7 @@ enum { ARGS_MAX_SET = 256, ARGS_MAX = 1024, ARGS_MAX_STOP = 64 };
 
 struct args { // texts are borrowed from argv
     const char *coordinator, *tls, *device, *request, *why, *dir;
-    bool json, markdown, all, follow, fresh, yes;
+    bool json, markdown, all, follow, fresh, yes, full;
     const char *tokenizer, *ids, *show, *device_file, *continues;
     const char *to, *dtype, *shard_size, *program;
     int64_t from_step; // 0: from the newest checkpoint

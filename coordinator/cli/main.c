@@ -40,13 +40,30 @@ static const struct verb verbs[] = {
      "schema`\n"
      "says `same` or `may change`; with another model, seed or data it is refused.",
      0},
-    {"plan", "JOB.yaml", "what the job needs: shards, memory, collectives; runs nothing",
-     F(SET) | F(DEVICE) | F(DEVICE_FILE) | F(SHOW) | F(JSON), 1, 1, verb_plan,
+    {"plan", "JOB.yaml", "what the job needs: memory, communication, time; runs nothing",
+     F(SET) | F(FULL) | F(DEVICE) | F(DEVICE_FILE) | F(SHOW) | F(JSON), 1, 1, verb_plan,
      "A finding of severity error, or a device that is too small, is exit 2; a fix is text for "
      "-s.\n"
-     "--device NAME:memory=80GB,libraries=2GB,flops=312e12 describes a model of your own, or "
-     "changes\n"
-     "what is known of one.",
+     "--device NAME:memory=80GB,libraries=2GB,flops=312e12,bandwidth=2TB,link=25GB describes a "
+     "model\n"
+     "of your own, or changes what is known of one: flops, bytes of its memory and bytes that it "
+     "sends\n"
+     "a second. A device's memory holds\n"
+     "  params      its part of the parameters\n"
+     "  grads       of their gradients, summed over the microbatches\n"
+     "  optimizer   of the optimiser's state: two moments under adamw\n"
+     "  copies      of the parameters in bf16, where ops read such\n"
+     "  stash       what a forward makes and a backward reads, at its most\n"
+     "  transient   what is made and read within a forward or a backward, at its most\n"
+     "  workspace   scratch memory of ops\n"
+     "  libraries   CUDA's context and libraries, or the program; an estimate\n"
+     "and the host beside it staging: two batches, and a device's share of a checkpoint. The time "
+     "of a\n"
+     "step is an estimate by the device's rates, of which products reach 63 %, attention 24 %, "
+     "memory 90 %;\n"
+     "the less of communication is hidden behind compute, the longer. MFU counts 6N + 6LCT FLOPs a "
+     "token\n"
+     "(--full). The bubble is the share of time in which a pipeline's stages wait for each other.",
      0},
     {"schema", "", "every key of a job file", F(MARKDOWN) | F(JSON), 0, 0, verb_schema, NULL, 0},
     {"model", "list|show NAME|check FILE|new NAME",

@@ -49,7 +49,7 @@ static void print_report(const struct report *r, const struct args *f, struct bu
     } else if (f->show) {
         picture_print(find_picture(f->show), r->compiled, count_columns(), out);
     } else {
-        report_text(r, out);
+        report_text(r, f->full, count_columns(), out);
     }
 }
 

@@ -116,7 +116,7 @@ static struct times run(int at)
         die(cases[at].what, e.text);
     if (cases[at].work == PLAN) {
         report_make(&r, &job, &c, &found, device_model_find("cpu"), &a);
-        report_text(&r, &out);
+        report_text(&r, true, 100, &out);
     }
     struct times ms = {(double)(clock_mono_ns() - start) / 1e6, cpu_ms() - cpu};
     buf_clear(&out);

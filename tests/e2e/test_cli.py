@@ -12,7 +12,8 @@ import runs
 INT, STR, LIST, OBJ, NUM, BOOL = int, str, list, dict, (int, float), bool
 PLAN = {
     "mesh": OBJ, "devices": INT, "threads": INT, "threads_why": STR, "params": LIST, "param_count": INT, "param_count_active": INT, "memory": OBJ, "memory_by_stage": LIST,
-    "collectives": LIST, "flops_per_step": NUM, "flops_active": NUM, "utilisation": NUM, "pipeline": OBJ, "findings": LIST,
+    "collectives": LIST, "flops_per_step": NUM, "flops_active": NUM, "utilisation": NUM, "sent": OBJ,
+    "estimate": (dict, type(None)), "pipeline": OBJ, "findings": LIST,
     "fits": BOOL, "source": (str, type(None)), "absent": STR, "device_model": STR, "hash": STR, "network": STR,
 }  # fmt: skip
 PARAM = {"name": STR, "shape": LIST, "dtype": STR, "spec": LIST, "shard": LIST, "bytes": INT, "stages": LIST}
@@ -131,14 +132,41 @@ def test_the_same_job_has_the_same_hash_and_another_another(small):
 def test_the_plan_for_people_says_the_same(small):
     end = runs.weft("plan", small)
     assert end.code == 0
-    assert f"\nparameters: {32 + 8 + 24 + 3} in all\n" in end.out, end
-    for text in ("small", "layers/0/weight", "arena", "all_reduce", "utilisation", "it would run"):
-        assert text in end.out, end
+    assert f"\nparameters: {32 + 8 + 24 + 3}\n" in end.out, end
+    assert "layers/0/weight" not in end.out and "all_reduce" not in end.out, end
+    full = runs.weft("plan", small, "--full")
+    for text in ("small", "optimizer", "communication: a device sends", "utilisation", "it would run"):
+        assert text in end.out and text in full.out, end
+    assert "layers/0/weight" in full.out and "all_reduce" in full.out, full
+
+
+def test_the_plan_of_a_large_model_is_a_screenful():
+    end = runs.weft("plan", str(runs.REPO / "deploy/examples/gpt3-175b.yaml"), "--device", "h200")
+    assert end.code == 2 and len(end.out.splitlines()) <= 24, end
+    assert "\nparameters: 175 B (174604836864)\n" in end.out and ": 336.8 of 139.0 GiB\n" in end.out, end
+
+
+def test_a_plan_estimates_a_step_by_the_devices_rates(small):
+    rates = "x:memory=8GB,flops=1e9,bandwidth=1000TB,link=1MB"
+    plan = reads("plan", small, "--json", "-s", "precision.compute=bf16", "--device", rates)
+    sent, estimate = plan["sent"], plan["estimate"]
+    assert sent["bytes"] == sum(c["bytes"] for c in plan["collectives"])
+    assert sent["along"] == [{"axes": ["dp"], "bytes": sent["bytes"]}]
+    assert estimate["send_ms"] == pytest.approx(sent["bytes"] / 1e6 * 1e3)
+    # Of 6 samples the products of two layers forward, both weights' gradients, and the second's input's.
+    assert estimate["compute_ms"] == pytest.approx(2 * 6 * (56 + 56 + 24) / 0.63e9 * 1e3, rel=0.01)
+    assert estimate["mfu"] is None  # whose formula counts tokens
+    slow = reads("plan", small, "--json", "-s", "precision.compute=bf16", "--device", rates.replace("1000TB", "1MB"))
+    assert slow["estimate"]["compute_ms"] > 100 * estimate["compute_ms"]  # then bytes are what takes long
+    for lacks, why in ((",link=1MB", "its link is not known"), ("flops=1e9,", "its flops and bandwidth are not known")):
+        least = rates.replace(lacks, "")
+        assert reads("plan", small, "--json", "-s", "precision.compute=bf16", "--device", least)["estimate"] is None
+        assert why in runs.weft("plan", small, "-s", "precision.compute=bf16", "--device", least).out
 
 
 def test_columns_of_a_plan_are_as_wide_as_their_longest_name():
-    end = runs.weft("plan", str(runs.REPO / "deploy/examples/gpt-3d.yaml"))
-    rows = end.out.partition(" in all\n")[2].partition("memory")[0].splitlines()
+    end = runs.weft("plan", str(runs.REPO / "deploy/examples/gpt-3d.yaml"), "--full")
+    rows = end.out.partition("\nparameters: ")[2].partition("\n")[2].partition("memory")[0].splitlines()
     assert len({len(row.split()[0]) for row in rows}) > 2, end
     assert len({row.index(row.split()[1]) for row in rows}) == 1, rows
 

@@ -156,7 +156,7 @@ def test_the_mfu_line_says_its_convention(job):
     layer = 12 * 512 * 512 + 13 * 512
     n = 512 * 512 + 64 * 512 + 8 * layer + 2 * 512
     token = 6 * n + 6 * 8 * 512 * 64
-    line = next(text for text in runs.weft("plan", job, "--device", "h200").out.splitlines() if text.startswith("MFU"))
+    line = next(text for text in runs.weft("plan", job, "--full", "--device", "h200").out.splitlines() if text.startswith("MFU"))
     assert f"6N + 6LCT FLOPs a token: N {n}, L 8, C 512, T 64: {token:.4g}" in line
 
 
@@ -232,7 +232,7 @@ def test_a_plan_holds_images_and_labels_against_the_job(tmp_path):
 
 def test_a_plan_says_how_tensors_travel_between_hosts(job):
     assert plan(job)["network"] == "encrypted"
-    assert "between hosts tensors travel encrypted and authenticated (resources.network: trusted" in runs.weft("plan", job).out
+    assert "between hosts tensors travel encrypted and authenticated (resources.network: trusted" in runs.weft("plan", job, "--full").out
     trusted = ["-s", "resources.network=trusted"]
     assert plan(job, *trusted)["network"] == "trusted"
     assert "between hosts tensors travel plain: resources.network is trusted" in runs.weft("plan", job, *trusted).out

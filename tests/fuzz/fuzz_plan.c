@@ -29,7 +29,8 @@ static void check_report(struct arena *a, const struct job *job, const struct co
     struct buf out = {0};
     struct json_out w;
     report_make(&r, job, c, found, device_model_find("h200"), a);
-    report_text(&r, &out);
+    report_text(&r, false, 80, &out);
+    report_text(&r, true, 100, &out);
     json_out_init(&w, &out);
     report_json(&r, &w);
     json_out_clear(&w);

@@ -63,7 +63,7 @@ static void what_is_no_model_is_reported_with_a_suggestion(void **state)
         {"h100:memory=80KB", "memory is '80KB', and no device has less than 1MB"},
         {"h100:", "'' must be KEY=SIZE, as in memory=80GB"},
         {"h100:memory=80GB,", "'' must be KEY=SIZE"},
-        {"b200:ram=80GB", "a device has memory, libraries and flops, not 'ram'"},
+        {"b200:ram=80GB", "a device has memory, libraries, flops, bandwidth and link, not 'ram'"},
         {":memory=1GB", "no device model ''"},
     };
     struct arena a = {0};
