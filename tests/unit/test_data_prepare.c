@@ -574,6 +574,56 @@ static void a_bad_input_leaves_no_tokens_under_their_names(void **state)
     corpus_remove(&c);
 }
 
+// A tokenizer whose pattern tries every way to cut a run of a's before it knows that no b follows.
+static void a_text_that_the_tokenizer_refuses_is_named_with_its_place(void **state)
+{
+    static const char json[] =
+        "{\"version\": \"1.0\", \"truncation\": null, \"padding\": null, \"added_tokens\": [], "
+        "\"normalizer\": null, \"pre_tokenizer\": {\"type\": \"Split\", \"pattern\": {\"Regex\": "
+        "\"(a+a+)+b\"}, \"behavior\": \"Isolated\", \"invert\": false}, \"post_processor\": null, "
+        "\"decoder\": {\"type\": \"Fuse\"}, \"model\": {\"type\": \"BPE\", \"dropout\": null, "
+        "\"unk_token\": null, "
+        "\"continuing_subword_prefix\": null, \"end_of_word_suffix\": null, \"fuse_unk\": false, "
+        "\"byte_fallback\": false, \"ignore_merges\": false, \"vocab\": {\"a\": 0, \"b\": 1}, "
+        "\"merges\": []}}";
+    static const struct {
+        const char *name, *before, *behind, *says;
+    } cases[] = {{"in.jsonl", "{\"text\": \"ab\"}\n\n{\"text\": \"", "\"}\n",
+                  "/in.jsonl: line 3 (from byte 16): a pattern gave up at byte 0 of "},
+                 {"in.txt", "", "", "/in.txt: a pattern gave up at byte 0 of "}};
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct scratch s;
+        struct tokenizer *t;
+        struct prepare_result r;
+        struct err e = {0};
+        struct buf text = {0};
+        scratch_make(&s);
+        const char *in = scratch_path(&s, cases[i].name);
+        buf_puts(&text, cases[i].before);
+        for (int k = 0; k < 60; k++)
+            buf_putc(&text, 'a');
+        buf_printf(&text, "cb%s", cases[i].behind);
+        write_file(in, text.data, text.len);
+        if (tokenizer_parse(&t, json, sizeof json - 1, NULL, 0, &e))
+            fail_msg("%s", e.text);
+        struct prepare p = {.inputs = &in,
+                            .ninputs = 1,
+                            .field = "text",
+                            .out = scratch_path(&s, "out"),
+                            .tokenizer = "t.json",
+                            .t = t,
+                            .shard_tokens = 100,
+                            .threads = 2};
+        assert_int_equal(prepare_run(&p, &r, &e), ERR_LIMIT);
+        if (!strstr(e.text, cases[i].says))
+            fail_msg("wanted '%s', got '%s'", cases[i].says, e.text);
+        tokenizer_close(t);
+        buf_clear(&text);
+        scratch_remove(&s);
+    }
+}
+
 static void one_document_of_each_run_is_drawn_for_validation(void **state)
 {
     static const double fractions[] = {0.001, 0.01, 0.1, 0.3, 0.5, 0.7, 0.99};
@@ -614,6 +664,7 @@ int main(void)
         cmocka_unit_test(a_folder_of_another_command_is_refused),
         cmocka_unit_test(another_text_in_a_stream_is_not_prepared_already),
         cmocka_unit_test(a_bad_input_leaves_no_tokens_under_their_names),
+        cmocka_unit_test(a_text_that_the_tokenizer_refuses_is_named_with_its_place),
         cmocka_unit_test(one_document_of_each_run_is_drawn_for_validation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -246,6 +246,16 @@ int documents_next(struct documents *d, struct batch *b, struct err *e)
 }
 
 // ---- the documents of a batch ------------------------------------------------------------------
+void document_locate(const struct batch *b, const struct document *doc, struct err *e)
+{
+    if (b->source->lines)
+        err_wrap(e, "%s: line %llu (from byte %llu)", b->name,
+                 (unsigned long long)(b->from.lines + doc->line),
+                 (unsigned long long)(b->from.byte + doc->at));
+    else
+        err_wrap(e, "%s", b->name);
+}
+
 static int next_line(const struct batch *b, const char *field, struct arena *a,
                      struct document *doc, struct err *e)
 {
@@ -258,11 +268,12 @@ static int next_line(const struct batch *b, const char *field, struct arena *a,
         if (is_blank(line, len))
             continue;
         arena_clear(a);
+        doc->at = at;
         int rc = jsonl_text(a, line, len, field, &doc->text, &doc->len, e);
-        if (rc)
-            return err_wrap(e, "%s: line %llu (from byte %llu)", b->name,
-                            (unsigned long long)(b->from.lines + doc->line),
-                            (unsigned long long)(b->from.byte + at));
+        if (rc) {
+            document_locate(b, doc, e);
+            return rc;
+        }
         doc->bytes = doc->len;
         doc->number = b->from.documents + doc->begun++;
         doc->ends = true;

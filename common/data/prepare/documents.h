@@ -63,7 +63,7 @@ struct document {
     uint64_t bytes;  // of the document as far as this piece
     bool ends;
     size_t next; // private to batch_document
-    uint64_t line, begun;
+    uint64_t at, line, begun;
 };
 
 // Begins at the first source or, with `from`, at a place that another reader came to, where a stream's
@@ -78,3 +78,5 @@ void documents_clear(struct documents *d);
 // which is cleared each time. ERR_DATA names file, line and byte.
 int batch_document(const struct batch *b, const char *field, struct arena *a, struct document *doc,
                    struct err *e);
+// Adds to an error its document's place: the file and, where it is a line, that and its byte.
+void document_locate(const struct batch *b, const struct document *doc, struct err *e);

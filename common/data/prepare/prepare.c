@@ -129,7 +129,7 @@ static int encode_batch(void *thread, const struct batch *b, void *result, struc
         n->ids.n = 0;
         rc = tokenizer_encode(p->t, n->tokenizer, doc.text, doc.len, false, &n->ids, e);
         if (rc) {
-            err_wrap(e, "%s: document %llu", b->name, (unsigned long long)doc.number);
+            document_locate(b, &doc, e);
             return rc;
         }
         if (doc.ends)
