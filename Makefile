@@ -155,7 +155,7 @@ UNIT_MODEL   := model_language model_build model_initial model_examples model_pu
 UNIT_JOB     := job_yaml job_parse job_check job_print job_sharding job_sample job_model
 UNIT_COMPILE := compile compile_decoder compile_remat compile_context compile_heads compile_rules compile_reshard compile_programs explain_findings compile_collectives compile_precision compile_random compile_random_text compile_verify compile_sample compile_score compile_draws compile_zero compile_pipeline compile_schedule
 UNIT_COMPILE += explain_experts explain_repeated explain_own explain_programs compile_experts compile_experts_moved explain_picture explain_table explain_devices explain_fit explain_examples compile_order compile_meshes compile_own compile_fuse_rows compile_fuse_sums compile_fuse compile_copies compile_group compile_occupancy compile_pieces compile_pack compile_padded
-UNIT_DATA    := data_idx data_npy data_dataset data_tokens data_sampler data_inspect data_prepare data_index data_bpe
+UNIT_DATA    := data_idx data_npy data_dataset data_tokens data_sampler data_inspect data_documents data_prepare data_index data_bpe
 UNIT_CKPT    := ckpt_shard ckpt_deal ckpt_manifest ckpt_store ckpt_load ckpt_source ckpt_forged ckpt_commit ckpt_schedules ckpt_crash ckpt_snapshot
 UNIT_WEIGHTS := weights_folders
 UNIT_COLLECTIVE := collective_sum_tree collective_operations collective_peers collective_send collective_fake collective_tcp
@@ -678,7 +678,7 @@ asan:
 	$(Q)$(MAKE) --no-print-directory BUILD=$(BUILD)/asan OPT="-O1 -g" SAN="$(ASAN)" sanitized
 tsan:
 	$(Q)$(MAKE) --no-print-directory BUILD=$(BUILD)/tsan OPT="-O1 -g" SAN="$(TSAN)" \
-	    UNIT_TESTS="$(UNIT_COLLECTIVE) $(UNIT_RANK) ckpt_snapshot" OPS_TESTS= PARITY_TESTS= SIM_TESTS= CUDA_PARTS= CUDA_INCLUDE= \
+	    UNIT_TESTS="$(UNIT_COLLECTIVE) $(UNIT_RANK) ckpt_snapshot data_prepare data_bpe" OPS_TESTS= PARITY_TESTS= SIM_TESTS= CUDA_PARTS= CUDA_INCLUDE= \
 	    SERVICE_TESTS="$(UNIT_RPC) coord_http coord_service agent_storage agent_daemon" sanitized
 .PHONY: sanitized
 sanitized: $(BUILD)/libweft_cpu.so tests

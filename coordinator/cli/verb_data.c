@@ -186,11 +186,17 @@ static int run_prepare(const struct verb *v, const struct args *a, struct prepar
     int rc = prepare_run(p, &r, &e);
     bar_end(&bar);
     if (rc == ERR_ABORTED) {
-        plain_error("weft data: interrupted; the same command continues it");
+        plain_error(r.kept
+                        ? "weft data: interrupted; the same command continues it"
+                        : "weft data: interrupted before anything was kept: nothing was written");
         return CLIENT_INTERRUPTED;
     }
-    if (rc)
-        return say_failure(rc, &e);
+    if (rc) {
+        int code = say_failure(rc, &e);
+        if (rc == ERR_IO && r.kept) // a full disk, mostly
+            plain_error("weft data: what was done before is kept; the same command continues it");
+        return code;
+    }
     (a->json ? print_result_json : print_result)(p, &r);
     return CLIENT_OK;
 }

@@ -228,28 +228,32 @@ def test_work_that_was_kept_is_not_done_again(faulty):
 
 
 def test_a_full_disk_is_said_and_continued_when_there_is_room(faulty):
-    for at in (2, 6):
+    for at in (2, 9):
         out = faulty.place / f"full-{at}"
         end = faulty.run(out, FAULT_AT=f"{at}+", FAULT_KIND="write", FAULT_DO="ENOSPC")
         assert end.code == 1 and "No space left on device" in end.err, end
+        kept = b'"tokens"' in (out / "prepare.json").read_bytes() if (out / "prepare.json").exists() else False
+        assert ("what was done before is kept; the same command continues it" in end.err) == kept == (at > 2), end
         assert not list(out.glob("*.bin")), list(out.iterdir())
         assert faulty.run(out).code == 0 and contents(out) == faulty.wanted
 
 
-def test_an_interrupt_leaves_what_the_same_command_continues(place):
-    texts = documents(50)
+@pytest.mark.parametrize("n, kept", [(50, False), (8000, True)])
+def test_an_interrupt_leaves_what_the_same_command_continues_or_nothing(place, n, kept):
+    texts = documents(n)
     put_lines(place / "in.jsonl", texts)
     lines = (place / "in.jsonl").read_bytes()
     args = [runs.WEFT, "data", "prepare", "-", "--format", "jsonl", "--out", str(place / "out")]
     with subprocess.Popen(args, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as p:
         p.stdin.write(lines)
         p.stdin.flush()
-        wait_for(place / "out/prepare.json")
+        wait_for(place / ("out/train-00000.bin.part" if kept else "out/prepare.json"))
         p.send_signal(signal.SIGINT)
         assert p.wait(runs.WATCHDOG) == 130
-        assert b"interrupted; the same command continues it" in p.stderr.read()
+        said = b"interrupted; the same command continues it" if kept else b"interrupted before anything was kept: nothing was written"
+        assert said in p.stderr.read()
         p.stdin.close()
-    assert not list((place / "out").glob("*.bin"))
+    assert (place / "out").exists() == kept and not list((place / "out").glob("*.bin"))
     end = prepare(*args[3:], input=lines)
     assert end.code == 0 and tokens_of(place / "out", "train") == b"".join(t.encode() + b"\0" for t in texts), end
 

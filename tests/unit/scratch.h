@@ -32,6 +32,14 @@ static inline const char *scratch_path(const struct scratch *s, const char *rest
     return out;
 }
 
+static inline void scratch_write(const char *path, const void *bytes, size_t len)
+{
+    FILE *f = fopen(path, "wbe");
+    assert_non_null(f);
+    assert_int_equal(fwrite(bytes, 1, len, f), len);
+    assert_int_equal(fclose(f), 0);
+}
+
 static inline int count_lines(const char *path)
 {
     FILE *f = fopen(path, "re");

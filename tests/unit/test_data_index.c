@@ -113,14 +113,6 @@ static void an_index_of_too_many_shards_is_refused(void **state)
 }
 
 // ---- beside shards -----------------------------------------------------------------------------
-static void write_file(const char *path, const void *bytes, size_t len)
-{
-    FILE *f = fopen(path, "wbe");
-    assert_non_null(f);
-    assert_int_equal(fwrite(bytes, 1, len, f), len);
-    assert_int_equal(fclose(f), 0);
-}
-
 static void write_shard(const char *path, uint32_t tokens)
 {
     char file[1024 + 2 * 16] = {0};
@@ -128,7 +120,7 @@ static void write_shard(const char *path, uint32_t tokens)
     memcpy(file, head, sizeof head);
     for (uint32_t i = 0; i < tokens; i++)
         file[1024 + 2 * i] = (char)('a' + i);
-    write_file(path, file, 1024 + 2 * tokens);
+    scratch_write(path, file, 1024 + 2 * tokens);
 }
 
 static int open_tokens(const struct scratch *s, int64_t vocab, struct err *e)
@@ -147,7 +139,7 @@ static void a_shard_of_another_size_than_the_index_says_is_named(void **state)
     struct err e = {0};
     (void)state;
     scratch_make(&s);
-    write_file(scratch_path(&s, "index.json"), good, sizeof good - 1);
+    scratch_write(scratch_path(&s, "index.json"), good, sizeof good - 1);
     write_shard(scratch_path(&s, "train-00000.bin"), 6);
     assert_int_equal(open_tokens(&s, 256, &e), 0);
     assert_int_equal(open_tokens(&s, 255, &e), ERR_DATA);
@@ -157,10 +149,10 @@ static void a_shard_of_another_size_than_the_index_says_is_named(void **state)
     assert_non_null(strstr(e.text,
                            "/train-00000.bin: it holds 7 tokens of u16, and index.json beside "
                            "it says 6 of u16"));
-    write_file(scratch_path(&s, "index.json"), good, sizeof good - 2);
+    scratch_write(scratch_path(&s, "index.json"), good, sizeof good - 2);
     assert_int_equal(open_tokens(&s, 256, &e), ERR_DATA);
     assert_non_null(strstr(e.text, "/index.json: JSON at byte "));
-    write_file(scratch_path(&s, "index.json"), "{}", 2); // another program's
+    scratch_write(scratch_path(&s, "index.json"), "{}", 2); // another program's
     assert_int_equal(open_tokens(&s, 256, &e), 0);
     scratch_remove(&s);
 }
@@ -192,7 +184,7 @@ static void a_shard_that_the_index_lists_and_nobody_has_is_named(void **state)
     buf_puts(&text, more);
     buf_puts(&text, shards);
     scratch_make(&s);
-    write_file(scratch_path(&s, "index.json"), text.data, text.len);
+    scratch_write(scratch_path(&s, "index.json"), text.data, text.len);
     for (int i = 0; i < 3; i++)
         write_shard(scratch_path(&s, names[i]), 6);
     write_shard(scratch_path(&s, "train-extra.bin"), 6); // which the index does not know
@@ -237,7 +229,7 @@ static void inspect_holds_a_folder_against_its_digests(void **state)
     struct err e = {0};
     (void)state;
     scratch_make(&s);
-    write_file(scratch_path(&s, "index.json"), good, sizeof good - 1);
+    scratch_write(scratch_path(&s, "index.json"), good, sizeof good - 1);
     write_shard(scratch_path(&s, "train-00000.bin"), 6);
     assert_int_equal(inspect_open(&in, s.dir, ARRAY_TYPE_COUNT, &e), ERR_CORRUPT);
     assert_non_null(strstr(e.text, "train-00000.bin: its tokens are not those"));

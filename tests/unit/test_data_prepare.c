@@ -1,22 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// `weft data prepare`: documents out of files however they are packed, and the tokens that they become.
+// `weft data prepare`: the tokens that documents become, and what is there after whatever happens on the way.
 #include <dirent.h>
 #include <fcntl.h>
-#include <zlib.h>
-#include <zstd.h>
+#include <sys/stat.h>
 
 #include "common/data/prepare/documents.h"
-#include "common/data/prepare/jsonl.h"
 #include "common/data/prepare/prepare.h"
 #include "tests/unit/scratch.h"
-
-static void write_file(const char *path, const void *bytes, size_t len)
-{
-    FILE *f = fopen(path, "wbe");
-    assert_non_null(f);
-    assert_int_equal(fwrite(bytes, 1, len, f), len);
-    assert_int_equal(fclose(f), 0);
-}
 
 static void read_file(const char *path, struct buf *out)
 {
@@ -26,274 +16,6 @@ static void read_file(const char *path, struct buf *out)
     for (int c; (c = fgetc(f)) != EOF;)
         buf_putc(out, (char)c);
     fclose(f);
-}
-
-// ---- packing -----------------------------------------------------------------------------------
-static void plain(struct buf *out, const char *text, size_t len)
-{
-    buf_append(out, text, len);
-}
-
-static void gzip(struct buf *out, const char *text, size_t len)
-{
-    z_stream z = {0};
-    unsigned char packed[4096];
-    assert_int_equal(deflateInit2(&z, 6, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY), Z_OK);
-    z.next_in = (Bytef *)(uintptr_t)text;
-    z.avail_in = (uInt)len;
-    z.next_out = packed;
-    z.avail_out = sizeof packed;
-    assert_int_equal(deflate(&z, Z_FINISH), Z_STREAM_END);
-    buf_append(out, packed, sizeof packed - z.avail_out);
-    deflateEnd(&z);
-}
-
-static void zstd(struct buf *out, const char *text, size_t len)
-{
-    char packed[4096];
-    size_t n = ZSTD_compress(packed, sizeof packed, text, len, 3);
-    assert_false(ZSTD_isError(n));
-    buf_append(out, packed, n);
-}
-
-static const char lines[] =
-    "{\"text\": \"one\"}\n\n{\"text\": \"two\\u0000\\n\"}\n{\"id\": 3, \"text\": \"\"}";
-
-// Reads all of a file's documents: each as "NUMBER:text;".
-static int read_documents(const char *path, struct buf *out, struct err *e)
-{
-    struct arena names = {0}, line = {0};
-    struct sources s;
-    struct documents d;
-    struct batch b = {0};
-    int rc = sources_find(&s, &names, &path, 1, NULL, e);
-    assert_int_equal(rc, 0);
-    documents_init(&d, &s, "text", false, NULL, (struct hash128){0});
-    while (!(rc = documents_next(&d, &b, e)) && b.source) {
-        struct document doc = {0};
-        while (!(rc = batch_document(&b, "text", &line, &doc, e)) && doc.text) {
-            buf_printf(out, "%llu:", (unsigned long long)doc.number);
-            buf_append(out, doc.text, doc.len);
-            buf_putc(out, ';');
-        }
-        if (rc)
-            break;
-    }
-    documents_clear(&d);
-    buf_clear(&b.text);
-    arena_clear(&names);
-    arena_clear(&line);
-    return rc;
-}
-
-static void documents_are_the_same_however_they_are_packed(void **state)
-{
-    static const char wanted[] = "0:one;1:two\0\n;2:;";
-    void (*const packings[])(struct buf *, const char *, size_t) = {plain, gzip, zstd};
-    (void)state;
-    for (int p = 0; p < 3; p++)
-        for (size_t cut = 0; cut < sizeof lines - 1; cut++) { // of two members or frames
-            struct scratch s;
-            struct buf packed = {0}, read = {0};
-            scratch_make(&s);
-            packings[p](&packed, lines, cut);
-            packings[p](&packed, lines + cut, sizeof lines - 1 - cut);
-            static const char *const names[] = {"in.jsonl", "in.jsonl.gz", "in.jsonl"};
-            const char *path = scratch_path(&s, names[p]);
-            write_file(path, packed.data, packed.len);
-            assert_int_equal(read_documents(path, &read, NULL), 0);
-            assert_int_equal(read.len, sizeof wanted - 1);
-            assert_memory_equal(read.data, wanted, read.len);
-            buf_clear(&packed);
-            buf_clear(&read);
-            scratch_remove(&s);
-        }
-}
-
-static void what_is_packed_and_cut_off_is_refused_at_its_byte(void **state)
-{
-    void (*const packings[])(struct buf *, const char *, size_t) = {gzip, zstd};
-    (void)state;
-    for (int p = 0; p < 2; p++) {
-        struct buf packed = {0};
-        packings[p](&packed, lines, sizeof lines - 1);
-        size_t whole = packed.len;
-        packings[p](&packed, lines, sizeof lines - 1);
-        for (size_t len = 4; len < packed.len; len++) {
-            struct scratch s;
-            struct buf read = {0};
-            struct err e = {0};
-            char want[80];
-            scratch_make(&s);
-            const char *path = scratch_path(&s, "in.txt");
-            write_file(path, packed.data, len);
-            int rc = read_documents(path, &read, &e);
-            assert_int_equal(rc, len == whole ? 0 : ERR_DATA);
-            snprintf(want, sizeof want, "in.txt: byte %zu: %s: the file ends here", len,
-                     p ? "zstd" : "gzip");
-            if (rc && !strstr(e.text, want))
-                fail_msg("wanted '%s', got '%s'", want, e.text);
-            buf_clear(&read);
-            scratch_remove(&s);
-        }
-        buf_clear(&packed);
-    }
-}
-
-static void frames_to_skip_may_come_first(void **state)
-{
-    static const char frame[] = "\x5e\x2a\x4d\x18\5\0\0\0 what";
-    struct scratch s;
-    struct buf packed = {0}, read = {0};
-    (void)state;
-    scratch_make(&s);
-    plain(&packed, frame, 13);
-    zstd(&packed, lines, sizeof lines - 1);
-    plain(&packed, frame, 13);
-    const char *path = scratch_path(&s, "in.jsonl");
-    write_file(path, packed.data, packed.len);
-    assert_int_equal(read_documents(path, &read, NULL), 0);
-    assert_int_equal(read.len, 17);
-    assert_memory_equal(read.data, "0:one;1:two\0\n;2:;", read.len);
-    buf_clear(&packed);
-    buf_clear(&read);
-    scratch_remove(&s);
-}
-
-static void what_its_name_calls_packed_is_packed(void **state)
-{
-    static const char *const names[] = {"in.jsonl.gz", "in.jsonl.zst"};
-    void (*const packings[])(struct buf *, const char *, size_t) = {gzip, zstd};
-    (void)state;
-    for (int p = 0; p < 2; p++)
-        for (size_t len = 0; len < 5; len++) { // 4: another packing than the name says
-            struct scratch s;
-            struct buf packed = {0}, read = {0};
-            struct err e = {0};
-            scratch_make(&s);
-            packings[len < 4 ? p : !p](&packed, lines, sizeof lines - 1);
-            const char *path = scratch_path(&s, names[p]);
-            write_file(path, packed.data, len < 4 ? len : packed.len);
-            assert_int_equal(read_documents(path, &read, &e), ERR_DATA);
-            const char *says = p         ? "byte 0: it is not packed with zstd"
-                               : len < 2 ? "byte 0: it is not packed with gzip"
-                               : len < 4 ? "the file ends here"
-                                         : "byte 0: it is not packed with gzip";
-            if (!strstr(e.text, says))
-                fail_msg("wanted '%s', got '%s'", says, e.text);
-            buf_clear(&packed);
-            buf_clear(&read);
-            scratch_remove(&s);
-        }
-}
-
-static void what_is_packed_and_damaged_is_refused(void **state)
-{
-    void (*const packings[])(struct buf *, const char *, size_t) = {gzip, zstd};
-    char text[2000];
-    (void)state;
-    for (size_t i = 0; i < sizeof text; i++)
-        text[i] = (char)('a' + i * i % 23);
-    for (int p = 0; p < 2; p++) {
-        struct buf packed = {0}, read = {0};
-        struct scratch s;
-        struct err e = {0};
-        scratch_make(&s);
-        packings[p](&packed, text, sizeof text);
-        packed.data[p ? 5 : packed.len - 6] ^=
-            0x55; // of gzip the checksum, of zstd the frame's head
-        const char *path = scratch_path(&s, "in");
-        write_file(path, packed.data, packed.len);
-        assert_int_equal(read_documents(path, &read, &e), ERR_DATA);
-        assert_non_null(strstr(e.text, p ? "zstd: " : "gzip: incorrect data check"));
-        buf_clear(&packed);
-        buf_clear(&read);
-        scratch_remove(&s);
-    }
-}
-
-static void files_that_hold_no_text_are_refused_with_what_to_do(void **state)
-{
-    static const struct {
-        const char *bytes, *says;
-    } cases[] = {
-        {"PAR1....", "columns=['text']) for t in b.column(0).to_pylist())\" "},
-        {"PAR1....", "in | weft data prepare - --format jsonl --field text --out DIR"},
-        {"BZh91AY&", "`bzcat FILE | weft data prepare -"},
-        {"\xfd\x37zXZ...", "`xzcat FILE | weft data prepare -"},
-        {"PK\3\4....", "a zip archive"},
-        {"ARROW1..", "an Arrow file"},
-        {"\x93NUMPY..", "an npy file"},
-    };
-    (void)state;
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct scratch s;
-        struct buf read = {0};
-        struct err e = {0};
-        scratch_make(&s);
-        const char *path = scratch_path(&s, "in");
-        write_file(path, cases[i].bytes, 8);
-        assert_int_equal(read_documents(path, &read, &e), ERR_UNSUPPORTED);
-        if (!strstr(e.text, cases[i].says) || !strstr(e.text, path))
-            fail_msg("wanted '%s', got '%s'", cases[i].says, e.text);
-        buf_clear(&read);
-        scratch_remove(&s);
-    }
-}
-
-// ---- lines -------------------------------------------------------------------------------------
-static void a_bad_line_is_named_with_its_place(void **state)
-{
-    static const struct {
-        const char *line, *says;
-    } cases[] = {
-        {"[\"text\"]", "the line is no JSON object"},
-        {"\"text\"", "the line is no JSON object"},
-        {"{\"txt\": \"a\", \"id\": 1}", "the object has no field 'text': it has 'txt', 'id'"},
-        {"{}", "no field 'text': it has none"},
-        {"{\"text\": 7}", "field 'text' is no string"},
-        {"{\"text\": null}", "field 'text' is no string"},
-        {"{\"text\": \"a\xff\"}", "JSON at byte 11: bytes that are not UTF-8"},
-        {"{\"text\": \"\\ud800\"}", "half of a surrogate pair"},
-        {"{\"text\": \"a\"", "the text ends too early"},
-        {"{\"text\": \"a\"} {}", "text behind the value"},
-        {"{\"text\": \"a\", \"text\": \"b\"}", "key 'text' is there twice"},
-        {"{\"te\\u0000xt\": \"a\"}", "a zero character in a key"},
-    };
-    (void)state;
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct scratch s;
-        struct buf read = {0}, text = {0};
-        struct err e = {0};
-        scratch_make(&s);
-        buf_printf(&text, "{\"text\": \"good\"}\n\n%s\n{\"text\": \"good\"}\n", cases[i].line);
-        const char *path = scratch_path(&s, "in.jsonl");
-        write_file(path, text.data, text.len);
-        assert_int_equal(read_documents(path, &read, &e), ERR_DATA);
-        assert_string_equal(buf_str(&read), "0:good;");
-        if (!strstr(e.text, cases[i].says) || !strstr(e.text, "in.jsonl: line 3 (from byte 18): "))
-            fail_msg("wanted '%s', got '%s'", cases[i].says, e.text);
-        buf_clear(&read);
-        buf_clear(&text);
-        scratch_remove(&s);
-    }
-}
-
-static void an_endless_line_is_refused(void **state)
-{
-    struct scratch s;
-    struct buf read = {0};
-    struct err e = {0};
-    (void)state;
-    scratch_make(&s);
-    const char *path = scratch_path(&s, "in.jsonl");
-    write_file(path, "{\"text\": \"a\"}\n", 14);
-    assert_int_equal(truncate(path, 14 + (off_t)LINE_MOST + (3 << 20)), 0); // zeros, and no newline
-    assert_int_equal(read_documents(path, &read, &e), ERR_LIMIT);
-    assert_non_null(strstr(e.text, "in.jsonl: line 2 (byte 14): a line of more than 64 MiB"));
-    assert_string_equal(buf_str(&read), "0:a;");
-    buf_clear(&read);
-    scratch_remove(&s);
 }
 
 // ---- tokens ------------------------------------------------------------------------------------
@@ -320,10 +42,10 @@ static void corpus_make(struct corpus *c)
     for (int k = 0; k < BATCH_BYTES + 12345; k++)
         buf_putc(&c->texts[c->n - 1], (char)(k % 251));
     char *paths = strdup(scratch_path(&c->s, "lines.jsonl"));
-    write_file(paths, file.data, file.len);
+    scratch_write(paths, file.data, file.len);
     c->inputs[0] = paths;
     c->inputs[1] = strdup(scratch_path(&c->s, "text"));
-    write_file(c->inputs[1], c->texts[c->n - 1].data, c->texts[c->n - 1].len);
+    scratch_write(c->inputs[1], c->texts[c->n - 1].data, c->texts[c->n - 1].len);
     buf_clear(&file);
 }
 
@@ -476,6 +198,7 @@ static void an_interrupted_one_continues_to_the_same_bytes(void **state)
             p.context = &until;
             rc = prepare_run(&p, &r, &e);
             assert_true(rc == 0 || rc == ERR_ABORTED);
+            assert_true(rc == 0 || r.kept == (access(out, F_OK) == 0));
             snprintf(index, sizeof index, "%s/index.json", out);
             assert_true(rc == 0 || access(index, F_OK) == -1);
         }
@@ -487,6 +210,91 @@ static void an_interrupted_one_continues_to_the_same_bytes(void **state)
         assert_same_folder(calm, out);
     }
     corpus_remove(&c);
+}
+
+static void flip_byte(const char *dir, const char *name, off_t at)
+{
+    char path[450], byte;
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    if (fd < 0)
+        fail_msg("there is no %s", path);
+    assert_int_equal(pread(fd, &byte, 1, at), 1);
+    byte ^= 1;
+    assert_int_equal(pwrite(fd, &byte, 1, at), 1);
+    close(fd);
+}
+
+static bool interrupt_within(void *context, const struct prepare_report *r)
+{
+    (void)context;
+    return r->tokens >= 700000; // behind two shards, within the third
+}
+
+static void a_shard_that_was_changed_is_not_continued(void **state)
+{
+    static const struct {
+        const char *name;
+        off_t at;
+    } cases[] = {{"train-00000.bin", 8},         // finished: its number of tokens
+                 {"train-00000.bin", 16},        // the tokenizer's identity
+                 {"train-00001.bin", 1024},      // an id
+                 {"train-00001.bin", 601024},    // the last one
+                 {"train-00002.bin", 1024 + 99}, // of the one that grows
+                 {"val-00000.bin", 1024}};
+    struct corpus c;
+    (void)state;
+    corpus_make(&c);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int done = 0; done < 2; done++) {
+            struct prepare_result r;
+            struct err e = {0};
+            char out[400], name[40];
+            snprintf(out, sizeof out, "%s/%zu-%d", c.s.dir, i, done);
+            snprintf(name, sizeof name, "%s%s", cases[i].name, done ? "" : ".part");
+            struct prepare p = preparing(&c, out, 2);
+            p.report = done ? NULL : interrupt_within;
+            assert_int_equal(prepare_run(&p, &r, NULL), done ? 0 : ERR_ABORTED);
+            p.report = NULL;
+            flip_byte(out, name, cases[i].at);
+            assert_int_equal(prepare_run(&p, &r, &e), ERR_DATA);
+            if (!strstr(e.text, cases[i].name) || !strstr(e.text, "is gone or was changed"))
+                fail_msg("%s, byte %d: got '%s'", name, (int)cases[i].at, e.text);
+            flip_byte(out, name, cases[i].at);
+            assert_int_equal(prepare_run(&p, &r, NULL), 0);
+        }
+    corpus_remove(&c);
+}
+
+static void where_nothing_was_kept_the_folder_is_as_it_was(void **state)
+{
+    static const char *const texts[] = {"{\"txt\": 1}\n", "\n\n"};
+    (void)state;
+    for (int i = 0; i < 2; i++)
+        for (int was = 0; was < 2; was++) {
+            struct scratch s;
+            struct prepare_result r;
+            struct tokenizer *t;
+            struct err e = {0};
+            scratch_make(&s);
+            const char *in = scratch_path(&s, "in.jsonl"), *out = scratch_path(&s, "out");
+            scratch_write(in, texts[i], strlen(texts[i]));
+            assert_int_equal(tokenizer_open(&t, "bytes", NULL), 0);
+            assert_int_equal(was ? mkdir(out, 0777) : 0, 0);
+            struct prepare p = {.inputs = &in,
+                                .ninputs = 1,
+                                .field = "text",
+                                .out = out,
+                                .tokenizer = "bytes",
+                                .t = t,
+                                .shard_tokens = 100,
+                                .threads = 1};
+            assert_int_equal(prepare_run(&p, &r, &e), i ? ERR_INVALID : ERR_DATA);
+            assert_false(r.kept);
+            assert_int_equal(rmdir(out), was ? 0 : -1); // empty, or none
+            tokenizer_close(t);
+            scratch_remove(&s);
+        }
 }
 
 static void a_folder_of_another_command_is_refused(void **state)
@@ -519,7 +327,7 @@ static int prepare_stream(struct corpus *c, const char *format, const char *text
     struct prepare_result r;
     int kept = dup(STDIN_FILENO);
     const char *path = scratch_path(&c->s, "stream");
-    write_file(path, text, strlen(text));
+    scratch_write(path, text, strlen(text));
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     assert_true(kept >= 0 && fd >= 0 && dup2(fd, STDIN_FILENO) == STDIN_FILENO);
     struct prepare p =
@@ -564,7 +372,7 @@ static void a_bad_input_leaves_no_tokens_under_their_names(void **state)
     (void)state;
     corpus_make(&c);
     snprintf(out, sizeof out, "%s/out", c.s.dir);
-    write_file(c.inputs[1], "\x1f\x8b\x08\0\0\0\0\0\0", 9);
+    scratch_write(c.inputs[1], "\x1f\x8b\x08\0\0\0\0\0\0", 9);
     struct prepare p = preparing(&c, out, 3);
     assert_int_equal(prepare_run(&p, &r, &e), ERR_DATA);
     assert_non_null(strstr(e.text, "/text: byte 9: gzip: the file ends here"));
@@ -604,7 +412,7 @@ static void a_text_that_the_tokenizer_refuses_is_named_with_its_place(void **sta
         for (int k = 0; k < 60; k++)
             buf_putc(&text, 'a');
         buf_printf(&text, "cb%s", cases[i].behind);
-        write_file(in, text.data, text.len);
+        scratch_write(in, text.data, text.len);
         if (tokenizer_parse(&t, json, sizeof json - 1, NULL, 0, &e))
             fail_msg("%s", e.text);
         struct prepare p = {.inputs = &in,
@@ -650,17 +458,11 @@ static void one_document_of_each_run_is_drawn_for_validation(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(documents_are_the_same_however_they_are_packed),
-        cmocka_unit_test(what_is_packed_and_cut_off_is_refused_at_its_byte),
-        cmocka_unit_test(frames_to_skip_may_come_first),
-        cmocka_unit_test(what_its_name_calls_packed_is_packed),
-        cmocka_unit_test(what_is_packed_and_damaged_is_refused),
-        cmocka_unit_test(files_that_hold_no_text_are_refused_with_what_to_do),
-        cmocka_unit_test(a_bad_line_is_named_with_its_place),
-        cmocka_unit_test(an_endless_line_is_refused),
         cmocka_unit_test(any_number_of_threads_writes_the_same_bytes),
         cmocka_unit_test(shards_hold_every_document_once_and_in_order),
         cmocka_unit_test(an_interrupted_one_continues_to_the_same_bytes),
+        cmocka_unit_test(a_shard_that_was_changed_is_not_continued),
+        cmocka_unit_test(where_nothing_was_kept_the_folder_is_as_it_was),
         cmocka_unit_test(a_folder_of_another_command_is_refused),
         cmocka_unit_test(another_text_in_a_stream_is_not_prepared_already),
         cmocka_unit_test(a_bad_input_leaves_no_tokens_under_their_names),

@@ -35,6 +35,9 @@ struct work {
     struct prepare_report report;
     uint64_t unkept; // bytes of tokens that were added since the shards were kept
     bool broken;     // adding or keeping failed: what the shards hold now is not kept
+    bool made;       // the folder was not there
+    bool begun;      // nothing is in it but what this process makes
+    bool kept;       // its journal has shards
 };
 
 bool prepare_is_val(double fraction, uint64_t document)
@@ -159,7 +162,9 @@ static int keep(struct work *w, struct err *e)
         j->nshards[split] = w->shards[split].n;
     }
     w->unkept = 0;
-    return journal_write(w->p->out, j, e);
+    int rc = journal_write(w->p->out, j, e);
+    w->kept |= !rc && (j->nshards[0] || j->nshards[1]);
+    return rc;
 }
 
 static int take_encoded(void *context, const struct batch *b, void *result, struct err *e)
@@ -200,7 +205,7 @@ static int tick(void *context, struct err *e)
 }
 
 // ---- the folder --------------------------------------------------------------------------------
-static int make_folder(const char *path, struct err *e)
+static int make_folder(const char *path, bool *made, struct err *e)
 {
     char at[PATH_MAX];
     if (snprintf(at, sizeof at, "%s", path) >= (int)sizeof at || !*path)
@@ -209,7 +214,8 @@ static int make_folder(const char *path, struct err *e)
         slash += strcspn(slash, "/");
         char after = *slash;
         *slash = 0;
-        if (mkdir(at, 0777) && errno != EEXIST)
+        *made = mkdir(at, 0777) == 0;
+        if (!*made && errno != EEXIST)
             return err_errno(e, ERR_IO, "cannot make the folder %s", at);
         if (!after)
             return 0;
@@ -235,7 +241,7 @@ static int check_empty(const char *path, struct err *e)
 }
 
 // Removes what was written of a preparation of which nothing was kept.
-static void forget_folder(struct work *w)
+static void remove_begun(struct work *w)
 {
     DIR *dir = opendir(w->p->out);
     struct dirent *d;
@@ -251,7 +257,7 @@ static void forget_folder(struct work *w)
 
 static int lock_folder(struct work *w, struct err *e)
 {
-    int rc = make_folder(w->p->out, e);
+    int rc = make_folder(w->p->out, &w->made, e);
     if (rc)
         return rc;
     w->dir = open(w->p->out, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -287,21 +293,25 @@ static int begin_folder(struct work *w, struct err *e)
     int rc = journal_read(w->p->out, &w->arena, &was, &none);
     if (rc == ERR_NOTFOUND) {
         rc = check_empty(w->p->out, e);
+        w->begun = !rc;
         return rc ? rc : keep(w, e);
     }
     if (rc)
         return err_set(e, rc, "%s", none.text);
     if (!was.complete && !was.nshards[0] && !was.nshards[1]) { // of any command
-        forget_folder(w);
+        remove_begun(w);
+        w->begun = true;
         return keep(w, e);
     }
     rc = journal_compare(w->p->out, &was, &w->journal, e);
-    for (int split = 0; split < TOKEN_SPLITS && !rc; split++) {
-        rc = shards_continue(&w->shards[split], was.shards[split], was.nshards[split], was.complete,
-                             e);
-        for (int i = 0; i < was.nshards[split]; i++)
+    w->kept = true;
+    for (int split = 0; split < TOKEN_SPLITS; split++)
+        for (int i = 0; i < was.nshards[split] && !rc; i++) {
+            rc = shards_continue(&w->shards[split], &was.shards[split][i], was.complete, e);
             w->report.tokens += was.shards[split][i].tokens;
-    }
+            if (!rc)
+                rc = tick(w, e);
+        }
     w->journal.at = was.at;
     w->journal.stream = was.stream;
     w->journal.complete = was.complete;
@@ -398,10 +408,6 @@ static int convert(struct work *w, struct err *e)
     documents_clear(&docs);
     if (rc && !w->broken)
         (void)keep(w, NULL);
-    if (rc && !w->journal.nshards[0] && !w->journal.nshards[1]) {
-        forget_folder(w);
-        rmdir(w->p->out); // if nothing else is in it
-    }
     return rc;
 }
 
@@ -427,6 +433,12 @@ int prepare_run(const struct prepare *p, struct prepare_result *r, struct err *e
             rc = convert(&w, e);
         if (!rc)
             rc = finish_folder(&w, e);
+        if (rc && w.begun && !w.kept) {
+            remove_begun(&w);
+            if (w.made)
+                rmdir(p->out); // if nothing else is in it
+        }
+        r->kept = w.kept;
         sum_up(&w, r);
         for (int split = 0; split < TOKEN_SPLITS; split++)
             shards_clear(&w.shards[split]);

@@ -46,8 +46,10 @@ struct prepare_result {
     int shards[TOKEN_SPLITS];
     enum array_type type;
     bool found_done; // an earlier run had done it all
+    bool kept;       // after a failure: the folder holds work that the same command continues
 };
 
+// After a failure the folder holds what was kept of the work or, where that is nothing, is as it was.
 // ERR_INVALID: an input, the folder (it is in use, holds other things, or is of another command);
 // ERR_DATA, ERR_LIMIT: what an input holds, with its place; ERR_IO: a full disk, mostly.
 int prepare_run(const struct prepare *p, struct prepare_result *r, struct err *e);

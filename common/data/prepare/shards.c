@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/base/heap.h"
 #include "common/data/array_format.h"
 
 void shards_init(struct shards *s, int dir, int split, enum array_type type, uint64_t most,
@@ -54,14 +55,21 @@ static int write_whole(int fd, const void *from, size_t len, off_t at)
     return 0;
 }
 
-static int write_header(struct shards *s, const struct token_shard *shard, struct err *e)
+static void fill_header(const struct shards *s, const struct token_shard *shard,
+                        char head[SHARD_HEADER])
 {
-    unsigned char head[SHARD_HEADER] = {0};
     bool wide = s->type == ARRAY_U32;
     uint32_t words[] = {wide ? LLMC_MAGIC_U32 : LLMC_MAGIC_U16, wide ? 7 : 1,
                         (uint32_t)shard->tokens};
+    memset(head, 0, SHARD_HEADER);
     memcpy(head, words, sizeof words);
-    strncpy((char *)head + SHARD_IDENTITY, s->identity, SHARD_HEADER - SHARD_IDENTITY - 1);
+    strncpy(head + SHARD_IDENTITY, s->identity, SHARD_HEADER - SHARD_IDENTITY - 1);
+}
+
+static int write_header(struct shards *s, const struct token_shard *shard, struct err *e)
+{
+    char head[SHARD_HEADER];
+    fill_header(s, shard, head);
     return write_whole(s->fd, head, sizeof head, 0)
                ? err_errno(e, ERR_IO, "cannot write %s", shard->file)
                : 0;
@@ -137,73 +145,74 @@ int shards_add(struct shards *s, const void *ids, uint64_t n, const struct shard
 
 int shards_keep(struct shards *s, struct err *e)
 {
-    if (s->fd >= 0 && fsync(s->fd))
-        return err_errno(e, ERR_IO, "cannot write %s", s->v[s->n - 1].file);
-    return 0;
+    if (s->fd < 0)
+        return 0;
+    s->v[s->n - 1].digest = xxh3_digest(s->hash);
+    return fsync(s->fd) ? err_errno(e, ERR_IO, "cannot write %s", s->v[s->n - 1].file) : 0;
 }
 
-static int lacks_part(const struct token_shard *shard, struct err *e)
-{
-    return err_set(
-        e, ERR_DATA,
-        "%s: what was prepared of it is gone or was changed: remove the folder and begin "
-        "again",
-        shard->file);
-}
-
-// Opens the last shard behind the tokens that were kept of it, and reads those for their digest.
-static int reopen_shard(struct shards *s, struct err *e)
+// Holds a file's ids against the digest of those that were kept, and leaves the hash behind them.
+static bool compare_ids(struct shards *s, int fd, const struct token_shard *shard)
 {
     enum { PIECE = 1 << 20 };
-    struct token_shard *shard = &s->v[s->n - 1];
-    uint64_t left = shard->tokens * array_type_size(s->type), end = SHARD_HEADER + left;
-    struct stat st;
-    s->fd = openat(s->dir, part_name(s, shard), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-    if (s->fd < 0 || fstat(s->fd, &st) || (uint64_t)st.st_size < end || !S_ISREG(st.st_mode))
-        return lacks_part(shard, e);
-    if (ftruncate(s->fd, (off_t)end))
-        return err_errno(e, ERR_IO, "cannot cut %s", shard->file);
-    char *piece = malloc(PIECE);
-    PRE(piece);
-    int rc = 0;
-    for (off_t at = SHARD_HEADER; left && !rc;) {
-        ssize_t n = pread(s->fd, piece, left < PIECE ? left : PIECE, at);
-        if (n <= 0)
-            rc = err_errno(e, ERR_IO, "cannot read %s", shard->file);
-        else {
+    uint64_t left = shard->tokens * array_type_size(s->type);
+    char *piece = heap_alloc(PIECE);
+    off_t at = SHARD_HEADER;
+    ssize_t n = 1;
+    xxh3_reset(s->hash);
+    while (left && n > 0) {
+        n = pread(fd, piece, left < PIECE ? left : PIECE, at);
+        if (n > 0) {
             xxh3_update(s->hash, piece, (size_t)n);
             at += n;
             left -= (uint64_t)n;
         }
     }
     free(piece);
-    return rc;
+    struct hash128 now = xxh3_digest(s->hash);
+    return !left && now.hi == shard->digest.hi && now.lo == shard->digest.lo;
 }
 
-static int check_complete(struct shards *s, const struct token_shard *shard, struct err *e)
+// A file behind the ids that were kept of it is cut off and may grow again.
+static bool reopen_shard(struct shards *s, const struct token_shard *shard)
 {
+    off_t end = SHARD_HEADER + (off_t)(shard->tokens * array_type_size(s->type));
+    s->fd = openat(s->dir, part_name(s, shard), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    return s->fd >= 0 && compare_ids(s, s->fd, shard) && !ftruncate(s->fd, end);
+}
+
+static bool compare_complete(struct shards *s, const struct token_shard *shard)
+{
+    char wanted[SHARD_HEADER], head[SHARD_HEADER];
+    off_t end = SHARD_HEADER + (off_t)(shard->tokens * array_type_size(s->type));
+    int flags = O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
     struct stat st;
-    if (fstatat(s->dir, part_name(s, shard), &st, AT_SYMLINK_NOFOLLOW) &&
-        fstatat(s->dir, shard->file, &st, AT_SYMLINK_NOFOLLOW))
-        return lacks_part(shard, e);
-    uint64_t whole = SHARD_HEADER + shard->tokens * array_type_size(s->type);
-    return (uint64_t)st.st_size == whole ? 0 : lacks_part(shard, e);
+    int fd = openat(s->dir, part_name(s, shard), flags);
+    if (fd < 0)
+        fd = openat(s->dir, shard->file, flags);
+    if (fd < 0)
+        return false;
+    fill_header(s, shard, wanted);
+    bool same = !fstat(fd, &st) && st.st_size == end &&
+                pread(fd, head, sizeof head, 0) == sizeof head &&
+                memcmp(head, wanted, sizeof head) == 0 && compare_ids(s, fd, shard);
+    close(fd);
+    return same;
 }
 
-int shards_continue(struct shards *s, const struct token_shard *v, int n, bool complete,
-                    struct err *e)
+int shards_continue(struct shards *s, const struct token_shard *was, bool complete, struct err *e)
 {
-    int rc = 0;
-    for (int i = 0; i < n && !rc; i++) {
-        struct token_shard *shard = add_shard(s);
-        shard->tokens = v[i].tokens;
-        shard->documents = v[i].documents;
-        shard->bytes = v[i].bytes;
-        shard->digest = v[i].digest;
-        bool whole = complete || shard->tokens == s->most;
-        rc = whole ? check_complete(s, shard, e) : reopen_shard(s, e);
-    }
-    return rc;
+    struct token_shard *shard = add_shard(s);
+    shard->tokens = was->tokens;
+    shard->documents = was->documents;
+    shard->bytes = was->bytes;
+    shard->digest = was->digest;
+    if (complete || shard->tokens == s->most ? compare_complete(s, shard) : reopen_shard(s, shard))
+        return 0;
+    return err_set(e, ERR_DATA,
+                   "%s: what was prepared of it is gone or was changed: remove the folder and "
+                   "begin again",
+                   shard->file);
 }
 
 int shards_name(struct shards *s, struct err *e)

@@ -37,9 +37,9 @@ struct shard_mark {
 int shards_add(struct shards *s, const void *ids, uint64_t n, const struct shard_mark *marks,
                size_t nmarks, bool *filled, struct err *e);
 int shards_keep(struct shards *s, struct err *e); // what was added is durable
-// Continues behind shards that an earlier process kept, with `v` as it was then: what was written later
-// is cut off. `complete`: nothing more will be added. ERR_DATA: they are not all there.
-int shards_continue(struct shards *s, const struct token_shard *v, int n, bool complete,
-                    struct err *e);
+// Takes the next of the shards that an earlier process kept, as it was then: what was written later is
+// cut off. `complete`: nothing more will be added. It is read through: ERR_DATA, it is not there, or its
+// ids or its header are others.
+int shards_continue(struct shards *s, const struct token_shard *was, bool complete, struct err *e);
 int shards_complete(struct shards *s, struct err *e); // the last one, and durably
 int shards_name(struct shards *s, struct err *e);     // all of them, of which some may be named
