@@ -84,6 +84,9 @@ DECIDING_AGENT_SRC := attempts agent_messages agent_ranks agent
 DECIDING_AGENT_SRC := $(DECIDING_AGENT_SRC:%=worker/agent/%.c)
 AGENT_SRC   := local_leader poll_loop rank_logs rankslock supervise observe storage finder home join_cluster worker_daemon worker_setup
 AGENT_SRC   := $(AGENT_SRC:%=worker/%.c) $(DECIDING_AGENT_SRC)
+# The sink that comes with weft.
+SINK_SRC    := event_file tensorboard
+SINK_SRC    := $(SINK_SRC:%=worker/sinks/%.c)
 
 # The lower first.
 COLLECTIVE_SRC := collective_op sum_tree peer_page greet shm tcp progress_thread world process_world
@@ -162,7 +165,7 @@ UNIT_COLLECTIVE := collective_sum_tree collective_operations collective_peers co
 UNIT_RANK    := attempt_frame attempt_watch attempt_board attempt_leader rank_link rank_metrics rank_feed rank_attempt rank_agent rank_choice rank_pace rank_segments rank_transport rank_marks rank_initial_values
 UNIT_RPC     := rpc tls_ca tls_join rpc_limits rpc_guard rpc_tls
 UNIT_COORD   := coord_db coord_found coord_planner coord_looks coord_service coord_run coord_http coord_faults coord_hosts coord_acts coord_queue coord_data coord_settle coord_rows coord_placement coord_metrics coord_lies coord_forged
-UNIT_AGENT   := agent_life agent_supervise agent_frames agent_storage agent_daemon agent_join
+UNIT_AGENT   := agent_life agent_supervise agent_frames agent_storage agent_daemon agent_join agent_events
 UNIT_TESTS  := $(UNIT_BASE) $(UNIT_TOKENIZER) $(UNIT_JOB) $(UNIT_MODEL) $(UNIT_COMPILE) $(UNIT_DATA) $(UNIT_CKPT) $(UNIT_WEIGHTS) $(UNIT_COLLECTIVE) $(UNIT_RANK)
 # These link the service's libraries too. coord_streams has doubles of their functions: it is linked alone.
 SERVICE_TESTS := $(UNIT_RPC) $(UNIT_COORD) $(UNIT_AGENT) log_order held_text coord_streams
@@ -229,7 +232,7 @@ CUDA_REAL := $(if $(CUDNN),kernels/cuda/cudnn.c)
 FAKE_SRC  += $(if $(CUDNN),tests/cuda/fake_cudnn.c)
 CUDA_RIGS += $(if $(CUDNN),attention)
 NO_CUDNN   = $(if $(CUDNN),,@echo "SKIPPED: no cudnn.h in $(CUDA_HOME)/include: attention by cuDNN was not built")
-PRODUCTS := $(BUILD)/weft $(BUILD)/weft-rank $(DAEMONS) $(BUILD)/libweft_cpu.so $(if $(NVCC),$(BUILD)/libweft_cuda.so)
+PRODUCTS := $(BUILD)/weft $(BUILD)/weft-rank $(BUILD)/weft-sink $(DAEMONS) $(BUILD)/libweft_cpu.so $(if $(NVCC),$(BUILD)/libweft_cuda.so)
 # The rooms: tests/ROOM is a program of the test files named. What is asked for may be a part of them (tsan).
 ROOM_unit/base       := $(UNIT_BASE)
 ROOM_unit/tokenizer  := $(UNIT_TOKENIZER)
@@ -347,7 +350,7 @@ $(BUILD)/libcoord.a: $(call obj,$(COORD_SRC))
 	$(call say,AR,$@)
 	$(Q)rm -f $@ && ar rcs $@ $^
 
-$(BUILD)/libagent.a: $(call obj,$(AGENT_SRC))
+$(BUILD)/libagent.a: $(call obj,$(AGENT_SRC) $(SINK_SRC))
 	$(call say,AR,$@)
 	$(Q)rm -f $@ && ar rcs $@ $^
 
@@ -371,6 +374,10 @@ $(BUILD)/weft-worker: $(call obj,worker/main.c) $(BUILD)/libagent.a $(BUILD)/lib
 $(BUILD)/weft-rank: $(call obj,worker/rank/main.c) $(BUILD)/librank.a $(BUILD)/libcollective.a $(BUILD)/libcommon.a
 	$(call say,LD,$@)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(RANK_LIBS)
+
+$(BUILD)/weft-sink: $(call obj,worker/sinks/sink_main.c $(SINK_SRC)) $(BUILD)/libcommon.a
+	$(call say,LD,$@)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(COMMON_LIBS)
 
 # The inner loops of the CPU backend. Contraction is off so that slices never change a result.
 VEC_FLAGS := -O3 -ffp-contract=off -fno-math-errno -fno-trapping-math -Wno-psabi
@@ -658,7 +665,7 @@ check-peers: all tests
 	$(Q)sh tests/parity/check_peers.sh "$(BUILD)"
 
 ## make lint         the rules of tests/lint, formatting, clang-tidy
-ALL_C = $(COMMON_SRC) $(ATTEMPT_SRC) $(RPC_SRC) $(COORD_SRC) $(AGENT_SRC) $(COLLECTIVE_SRC) $(RANK_SRC) $(CLI_SRC) $(CPU_SRC) kernels/backend.c \
+ALL_C = $(COMMON_SRC) $(ATTEMPT_SRC) $(RPC_SRC) $(COORD_SRC) $(AGENT_SRC) $(SINK_SRC) worker/sinks/sink_main.c $(COLLECTIVE_SRC) $(RANK_SRC) $(CLI_SRC) $(CPU_SRC) kernels/backend.c \
         $(if $(CUDA_INCLUDE),$(CUDA_SRC))
 lint: all
 	$(Q)/usr/bin/python3 -m pytest -q -p no:cacheprovider tests/lint
@@ -714,7 +721,7 @@ UNITDIR := $(PREFIX)/lib/systemd/system
 COMPDIR := $(PREFIX)/share/bash-completion/completions
 fill = sed -e 's|@BINDIR@|$(BINDIR)|g; s|@SYSCONFDIR@|$(SYSCONFDIR)|g; s|@DOCDIR@|$(DOCDIR)|g' $(1) >$(2) && chmod 644 $(2)
 install: all
-	$(Q)for p in weft weft-rank weft-coordinator weft-worker; do \
+	$(Q)for p in weft weft-rank weft-sink weft-coordinator weft-worker; do \
 	    install -D -m 755 $(BUILD)/$$p $(DESTDIR)$(BINDIR)/$$p || exit; done
 	$(Q)for b in cpu cuda; do [ ! -e $(BUILD)/libweft_$$b.so ] || \
 	    install -D -m 755 $(BUILD)/libweft_$$b.so $(DESTDIR)$(PREFIX)/lib/weft/libweft_$$b.so || exit; done

@@ -12,7 +12,7 @@ import warnings
 import pytest
 import runs
 
-PROGRAMS = ["bin/weft", "bin/weft-coordinator", "bin/weft-rank", "bin/weft-worker"]
+PROGRAMS = ["bin/weft", "bin/weft-coordinator", "bin/weft-rank", "bin/weft-sink", "bin/weft-worker"]
 LIBRARY = ["lib/weft/libweft_cpu.so"] + ["lib/weft/libweft_cuda.so"] * (runs.BUILD / "libweft_cuda.so").exists()
 TEXTS = [
     "lib/systemd/system/weft-coordinator.service",

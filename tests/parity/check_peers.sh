@@ -9,6 +9,7 @@
 #     holds what optax got
 #   4 a tokenizer is learned: the merges are those of `tokenizers`
 #   5 20 MB of texts for each shape of tests/unit/tokenizers: the ids are those of `tokenizers`, and the text of them
+#   6 the events of a job that was resumed: one curve for TensorBoard's loaders, in Python and Rust, and for tbparse
 set -eu
 build=$(cd "${1:-build}" && pwd)
 here=tests/parity
@@ -76,3 +77,6 @@ echo "4 learning a tokenizer"
 
 echo "5 tokenizers"
 RUST_BACKTRACE=0 "$python" $here/tokenizers_texts.py "$build/tests/tokenize"
+
+echo "6 events"
+"$python" $here/tensorboard_sink.py "$build" "$scratch/events"
