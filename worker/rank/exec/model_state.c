@@ -148,8 +148,8 @@ int state_init(struct state *s, uint64_t seed, int threads, struct err *e)
 }
 
 // The tensor that a part is taken from, or null.
-static const struct manifest_tensor *find_source(const struct state_source *x,
-                                                 const struct map *index, const struct value *v)
+static const struct manifest_tensor *
+find_source_tensor(const struct state_source *x, const struct map *index, const struct value *v)
 {
     const char *param = v->name, *slash = strchr(v->name, '/');
     char kind[16] = "";
@@ -204,7 +204,7 @@ int state_take(struct state *s, const struct state_source *source, uint64_t seed
         map_put(&index, source->params[i].name, (void *)(uintptr_t)&source->params[i]);
     for (int i = 0; i < s->nparts && !rc; i++) {
         const struct manifest_tensor *from =
-            s->local[i] ? find_source(source, &index, s->values[i]) : NULL;
+            s->local[i] ? find_source_tensor(source, &index, s->values[i]) : NULL;
         if (from)
             rc = take_part(s, i, source, from, seed, threads, e);
     }
