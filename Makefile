@@ -179,7 +179,7 @@ PARITY_TESTS := jax
 CUDA_PARTS  := algos
 CUDA_RIGS   := products choices faults
 SIM_TESTS    := sim
-FUZZERS     := weights json tokenizer jsonl index array job model plan shard manifest frame up
+FUZZERS     := weights json tokenizer jsonl index array job model plan shard manifest source frame up
 BENCHES     := kernels allreduce ckpt_write compile step
 # These link the service's libraries.
 SERVICE_BENCHES := hosts placement restart cancel

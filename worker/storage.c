@@ -331,7 +331,7 @@ static int pin_source(struct act *t, const struct store *s, struct err *e)
     }
     load_close(&l);
     if (!rc && !pinned)
-        rc = source_pin(s, &pin, e);
+        rc = source_pin(s, &t->arena, &pin, e);
     if (rc == ERR_NOTFOUND || rc == ERR_DATA || rc == ERR_CORRUPT)
         rc = e->code = ERR_INVALID; // no other try helps
     if (rc)

@@ -184,7 +184,7 @@ int source_check_tokenizer(const struct load *l, const char *root,
 
 // ---- SOURCE ----
 
-int source_pin(const struct store *job, const struct manifest_source *pin, struct err *e)
+int source_pin(const struct store *job, struct arena *a, struct manifest_source *pin, struct err *e)
 {
     struct buf text = {0};
     struct json_out w;
@@ -196,32 +196,36 @@ int source_pin(const struct store *job, const struct manifest_source *pin, struc
     json_str(&w, "sha256", pin->digest);
     json_end(&w);
     json_out_clear(&w);
-    (void)unlinkat(job->fd, ".new-" SOURCE, 0); // of a process that died here
-    int rc = durable_write_file(job->fd, ".new-" SOURCE, buf_str(&text), text.len, e);
-    rc = rc ? rc : durable_rename_new(job->fd, ".new-" SOURCE, SOURCE, e);
+    int rc = store_write_whole(job, SOURCE, false, buf_str(&text), text.len, e);
+    if (rc == ERR_EXISTS)
+        rc = source_read(job, a, pin, e);
     rc = rc ? rc : durable_fsync(job->fd, job->path, e);
     buf_clear(&text);
     return rc ? err_wrap(e, "cannot write " SOURCE) : 0;
+}
+
+int source_parse(struct arena *a, const char *text, size_t len, struct manifest_source *pin,
+                 struct err *e)
+{
+    struct json *top = NULL;
+    *pin = (struct manifest_source){.step = -1};
+    if (json_parse(a, text, len, &top, e) || top->type != JSON_OBJECT)
+        return err_set(e, ERR_DATA, "it is no JSON object");
+    if (json_get_str(top, "folder", &pin->folder, e) ||
+        json_get_int(top, "epoch", &pin->epoch, e) || json_get_int(top, "step", &pin->step, e) ||
+        json_get_str(top, "sha256", &pin->digest, e) || pin->epoch < 0 ||
+        !store_entry_ok((uint64_t)pin->epoch, pin->step))
+        return err_set(e, ERR_DATA, "it is damaged: it names no checkpoint");
+    return 0;
 }
 
 int source_read(const struct store *job, struct arena *a, struct manifest_source *pin,
                 struct err *e)
 {
     struct buf text = {0};
-    struct json *top = NULL;
     int rc = folder_read_whole(job->fd, SOURCE, true, SOURCE_MAX_BYTES, &text, e);
-    if (!rc && (json_parse(a, buf_str(&text), text.len, &top, e) || top->type != JSON_OBJECT))
-        rc = err_set(e, ERR_DATA, "it is no JSON object");
+    bool absent = rc == ERR_NOTFOUND;
+    rc = rc ? rc : source_parse(a, buf_str(&text), text.len, pin, e);
     buf_clear(&text);
-    if (rc)
-        return rc == ERR_NOTFOUND ? rc : err_wrap(e, "%s/" SOURCE, job->path);
-    const struct json *folder = json_get(top, "folder"), *digest = json_get(top, "sha256");
-    *pin = (struct manifest_source){.step = -1};
-    if (!folder || folder->type != JSON_STRING || !digest || digest->type != JSON_STRING ||
-        json_get_int(top, "epoch", &pin->epoch, e) || json_get_int(top, "step", &pin->step, e) ||
-        pin->epoch < 0 || !store_entry_ok((uint64_t)pin->epoch, pin->step))
-        return err_set(e, ERR_DATA, "%s/" SOURCE " is damaged: it names no checkpoint", job->path);
-    pin->folder = folder->string;
-    pin->digest = digest->string;
-    return 0;
+    return rc && !absent ? err_wrap(e, "%s/" SOURCE, job->path) : rc;
 }

@@ -36,7 +36,11 @@ int source_check_tokenizer(const struct load *l, const char *root,
                            const struct manifest_source *pin, const char *vocab,
                            const struct source_tokenizer *job, struct buf *note, struct err *e);
 
-// SOURCE in a job's folder; it appears whole, durably, and once. Reading: ERR_NOTFOUND where none is.
-int source_pin(const struct store *job, const struct manifest_source *pin, struct err *e);
+// SOURCE in a job's folder; it appears whole, durably, and once. Where another attempt was first *pin
+// becomes what that one has pinned. Reading: ERR_NOTFOUND where none is; ERR_DATA.
+int source_pin(const struct store *job, struct arena *a, struct manifest_source *pin,
+               struct err *e);
+int source_parse(struct arena *a, const char *text, size_t len, struct manifest_source *pin,
+                 struct err *e);
 int source_read(const struct store *job, struct arena *a, struct manifest_source *pin,
                 struct err *e);

@@ -198,7 +198,7 @@ int store_read_owner(const struct store *s, struct arena *a, struct store_owner 
 
 enum { MOST_SWEPT = 100 };
 
-static int rename_loose(struct store *s, const char *loose, const char *name, bool replaces,
+static int rename_loose(const struct store *s, const char *loose, const char *name, bool replaces,
                         struct err *e)
 {
     if (!replaces)
@@ -208,16 +208,15 @@ static int rename_loose(struct store *s, const char *loose, const char *name, bo
     return 0;
 }
 
-static bool is_gone(struct store *s, const char *name)
+static bool is_gone(const struct store *s, const char *name)
 {
     return faccessat(s->fd, name, F_OK, 0) && errno == ENOENT;
 }
 
-// A file that appears whole or not at all: a process that dies in between leaves a loose one, and who
-// looks meanwhile sees none, or the one before. Another process that sweeps cannot know whether a
+// A process that dies in between leaves a loose file. Another process that sweeps cannot know whether a
 // loose file's writer lives: one that it has taken away is written again.
-static int write_whole(struct store *s, const char *name, bool replaces, const char *text,
-                       size_t len, struct err *e)
+int store_write_whole(const struct store *s, const char *name, bool replaces, const char *text,
+                      size_t len, struct err *e)
 {
     char loose[STORE_NAME_MAX];
     for (int swept = 0;; swept++) {
@@ -243,7 +242,7 @@ static int write_owner(struct store *s, const struct store_owner *owner, bool re
 {
     struct buf text = {0};
     print_owner(owner, &text);
-    int rc = write_whole(s, "OWNER", replaces, text.data, text.len, e);
+    int rc = store_write_whole(s, "OWNER", replaces, text.data, text.len, e);
     buf_clear(&text);
     return rc;
 }
@@ -506,7 +505,7 @@ static int make_epoch(struct store *s, int64_t epoch, const char *attempt, int64
     snprintf(name, sizeof name, "epoch-%" PRId64, epoch);
     if (!faccessat(s->fd, name, F_OK, 0))
         return check_epoch_owner(s, name, epoch, attempt, greatest, e);
-    int rc = write_whole(s, name, false, attempt, strlen(attempt), e);
+    int rc = store_write_whole(s, name, false, attempt, strlen(attempt), e);
     return rc == ERR_EXISTS ? check_epoch_owner(s, name, epoch, attempt, greatest, e) : rc;
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where a training begins: the checkpoint is found and pinned (source.h), its tensors become
 // parameters (match.h).
+#include <pthread.h>
+
 #include "common/base/buf.h"
 #include "common/ckpt/durable.h"
 #include "common/ckpt/match.h"
@@ -106,8 +108,7 @@ static void what_is_pinned_is_opened_or_nothing(void **state)
     assert_int_equal(source_read(&f->store, &f->arena, &read, &e), ERR_NOTFOUND);
     fx_save(f, 1, 10);
     assert_int_equal(open_at(f, f->store.path, -1, &pin, &e), 0);
-    assert_int_equal(source_pin(&f->store, &pin, &e), 0);
-    assert_int_equal(source_pin(&f->store, &pin, &e), ERR_EXISTS);
+    assert_int_equal(source_pin(&f->store, &f->arena, &pin, &e), 0);
     assert_int_equal(source_read(&f->store, &f->arena, &read, &e), 0);
     assert_string_equal(read.folder, pin.folder);
     assert_string_equal(read.digest, pin.digest);
@@ -124,6 +125,62 @@ static void what_is_pinned_is_opened_or_nothing(void **state)
     assert_int_equal(store_delete(&f->store, 1, 10, &e), 0);
     assert_int_equal(source_open_pinned(&l, NULL, &pin, &e), ERR_INVALID);
     assert_non_null(strstr(e.text, "step-00000010.e1"));
+}
+
+enum { RACERS = 4, RACES = 50 };
+
+struct racer {
+    const struct store *job;
+    pthread_barrier_t *line;
+    struct arena a;
+    struct manifest_source pin;
+    int64_t step; // that it found
+    int rc;
+};
+
+static void *race(void *arg)
+{
+    struct racer *r = arg;
+    struct err e = {0};
+    arena_init(&r->a);
+    r->pin = (struct manifest_source){"/base", 1, r->step, "digest"};
+    pthread_barrier_wait(r->line);
+    r->rc = source_pin(r->job, &r->a, &r->pin, &e);
+    return NULL;
+}
+
+static int refuse_loose(void *arg, const char *name, struct err *e)
+{
+    (void)arg;
+    return strncmp(name, ".new-", 5) == 0 ? err_set(e, ERR_EXISTS, "%s is left", name) : 0;
+}
+
+static void attempts_that_race_all_begin_with_what_the_first_one_pinned(void **state)
+{
+    struct fixture *f = *state;
+    for (int round = 0; round < RACES; round++) {
+        struct racer r[RACERS] = {0};
+        pthread_t thread[RACERS];
+        pthread_barrier_t line;
+        struct manifest_source kept;
+        struct err e = {0};
+        pthread_barrier_init(&line, NULL, RACERS);
+        for (int i = 0; i < RACERS; i++) {
+            r[i] = (struct racer){.job = &f->store, .line = &line, .step = i};
+            assert_int_equal(pthread_create(&thread[i], NULL, race, &r[i]), 0);
+        }
+        for (int i = 0; i < RACERS; i++)
+            pthread_join(thread[i], NULL);
+        assert_int_equal(source_read(&f->store, &f->arena, &kept, &e), 0);
+        for (int i = 0; i < RACERS; i++) {
+            assert_int_equal(r[i].rc, 0);
+            assert_int_equal(r[i].pin.step, kept.step);
+            arena_clear(&r[i].a);
+        }
+        pthread_barrier_destroy(&line);
+        assert_int_equal(unlinkat(f->store.fd, "SOURCE", 0), 0);
+    }
+    assert_int_equal(durable_list(f->store.fd, refuse_loose, NULL, NULL), 0);
 }
 
 static void a_damaged_pin_is_refused(void **state)
@@ -408,6 +465,7 @@ int main(void)
         FX_TEST(the_newest_whole_one_of_a_folder_is_found_or_that_of_a_step),
         FX_TEST(a_root_is_not_left),
         FX_TEST(what_is_pinned_is_opened_or_nothing),
+        FX_TEST(attempts_that_race_all_begin_with_what_the_first_one_pinned),
         FX_TEST(a_damaged_pin_is_refused),
         FX_TEST(ids_of_the_vocabulary_must_mean_what_they_meant),
         FX_TEST(a_tokenizer_that_nobody_knows_is_compared_with_none),
