@@ -52,6 +52,7 @@ def tokens_of(folder, split):
 
 def test_from_text_to_a_training_and_back(place):
     texts = documents(1500)
+    texts[7] = "one\0document\0"  # in JSON "\\u0000"
     put_lines(place / "a.jsonl", texts[:700])
     put_lines(place / "b.jsonl.gz", texts[700:])
     out = place / "tokens"
@@ -60,9 +61,9 @@ def test_from_text_to_a_training_and_back(place):
     said = json.loads(end.out)
     assert said["train"]["documents"] == 1350 and said["val"]["documents"] == 150 and said["dtype"] == "u16", said
     split = {"train": [], "val": []}
-    for i, text in enumerate(tokens_of(out, "train").split(b"\0")[:-1]):
+    for i, text in enumerate(tokens_of(out, "train").split(b"\xff")[:-1]):
         split["train"].append(text.decode())
-    for text in tokens_of(out, "val").split(b"\0")[:-1]:
+    for text in tokens_of(out, "val").split(b"\xff")[:-1]:
         split["val"].append(text.decode())
     assert sorted(split["train"] + split["val"]) == sorted(texts)  # each once
     assert split["train"] == [t for t in texts if t in set(split["train"])]  # and in their order
@@ -127,9 +128,9 @@ def test_standard_input_and_other_fields(place):
     lines = (place / "in.jsonl").read_bytes()
     end = prepare("-", "--out", place / "out", "--format", "jsonl", "--field", "content", input=lines)
     assert end.code == 0 and "40 documents" in end.out, end
-    assert tokens_of(place / "out", "train") == b"".join(t.encode() + b"\0" for t in texts)
+    assert tokens_of(place / "out", "train") == b"".join(t.encode() + b"\xff" for t in texts)
     end = prepare("-", "--out", place / "text", "--format", "text", input=lines)
-    assert end.code == 0 and tokens_of(place / "text", "train") == lines + b"\0", end
+    assert end.code == 0 and tokens_of(place / "text", "train") == lines + b"\xff", end
 
 
 @pytest.mark.parametrize("args, says", [
@@ -255,7 +256,7 @@ def test_an_interrupt_leaves_what_the_same_command_continues_or_nothing(place, n
         p.stdin.close()
     assert (place / "out").exists() == kept and not list((place / "out").glob("*.bin"))
     end = prepare(*args[3:], input=lines)
-    assert end.code == 0 and tokens_of(place / "out", "train") == b"".join(t.encode() + b"\0" for t in texts), end
+    assert end.code == 0 and tokens_of(place / "out", "train") == b"".join(t.encode() + b"\xff" for t in texts), end
 
 
 def test_two_at_once_do_not_share_a_folder(place):
@@ -265,4 +266,4 @@ def test_two_at_once_do_not_share_a_folder(place):
         end = prepare(*args[3:], input=b"")
         assert end.code == 2 and "another process prepares into" in end.err, end
         p.communicate(b'{"text": "a"}\n', runs.WATCHDOG)
-    assert p.returncode == 0 and tokens_of(place / "out", "train") == b"a\0"
+    assert p.returncode == 0 and tokens_of(place / "out", "train") == b"a\xff"

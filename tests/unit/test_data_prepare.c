@@ -67,6 +67,7 @@ static struct prepare preparing(const struct corpus *c, const char *out, int thr
                             .out = out,
                             .tokenizer = "bytes",
                             .t = c->t,
+                            .end = PREPARE_END_BYTES,
                             .val_fraction = 0.1,
                             .shard_tokens = 300001,
                             .threads = threads};
@@ -141,7 +142,7 @@ static void shards_hold_every_document_once_and_in_order(void **state)
         for (int i = 0; i < c.n; i++)
             if (prepare_is_val(0.1, (uint64_t)i) == split) {
                 buf_append(&wanted, c.texts[i].data, c.texts[i].len);
-                buf_putc(&wanted, 0);
+                buf_putc(&wanted, (char)PREPARE_END_BYTES);
                 bytes += c.texts[i].len;
                 documents++;
             }

@@ -11,7 +11,7 @@
 
 enum {
     PREPARE_SHARD_TOKENS = 100000000,
-    PREPARE_END_BYTES = 0, // the byte that ends a document of bytes: text hardly holds it
+    PREPARE_END_BYTES = 255, // ends a document of bytes: no text in UTF-8 holds it, and so no JSONL
     PREPARE_THREADS = 256, // at most
 };
 #define PREPARE_VAL_LEAST \
