@@ -103,7 +103,33 @@ int folder_sync(const char *path, struct err *e)
 int folder_write(const char *dir, const char *name, const char *text, enum folder_lasting lasting,
                  struct err *e)
 {
-    return folder_write_bytes(dir, name, text, strlen(text), lasting, e);
+    return folder_write_bytes(dir, name, text, strlen(text), 0600, lasting, e);
+}
+
+// Opens what becomes DIR/name: a new file, whatever was left or laid there by others.
+static int open_new(const char *dir, const char *name, mode_t mode, char tmp[PATH_MAX], int *fd,
+                    struct err *e)
+{
+    if (snprintf(tmp, PATH_MAX, "%s/.%s.new", dir, name) >= PATH_MAX)
+        return err_set(e, ERR_INVALID, "the path %s is too long", dir);
+    unlink(tmp);
+    *fd = open(tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+    return *fd < 0 ? err_errno(e, ERR_IO, "cannot make %s", tmp) : 0;
+}
+
+int folder_check_write(const char *dir, const char *name, struct err *e)
+{
+    char path[PATH_MAX], tmp[PATH_MAX];
+    struct stat st;
+    int fd, rc = open_new(dir, name, 0600, tmp, &fd, e);
+    if (rc)
+        return rc;
+    close(fd);
+    unlink(tmp);
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    return !*name || (!lstat(path, &st) && S_ISDIR(st.st_mode))
+               ? err_set(e, ERR_INVALID, "%s is a folder, and is to be a file", path)
+               : 0;
 }
 
 static bool write_all(int fd, const char *bytes, size_t len)
@@ -118,16 +144,13 @@ static bool write_all(int fd, const char *bytes, size_t len)
 }
 
 int folder_write_bytes(const char *dir, const char *name, const void *bytes, size_t len,
-                       enum folder_lasting lasting, struct err *e)
+                       mode_t mode, enum folder_lasting lasting, struct err *e)
 {
     char path[PATH_MAX], tmp[PATH_MAX];
-    int rc = 0;
+    int fd, rc = open_new(dir, name, mode, tmp, &fd, e);
+    if (rc)
+        return rc;
     snprintf(path, sizeof path, "%s/%s", dir, name);
-    if ((size_t)snprintf(tmp, sizeof tmp, "%s/.%s.new", dir, name) >= sizeof tmp)
-        return err_set(e, ERR_INVALID, "the path %s is too long", dir);
-    int fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (fd < 0)
-        return err_errno(e, ERR_IO, "cannot make %s", tmp);
     if (!write_all(fd, bytes, len) || (lasting == FOLDER_DURABLE && fsync(fd)))
         rc = err_errno(e, ERR_IO, "cannot write %s", tmp);
     close(fd);

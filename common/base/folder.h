@@ -4,6 +4,7 @@
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/types.h>
 
 #include "common/base/buf.h"
 #include "common/base/err.h"
@@ -35,9 +36,11 @@ enum folder_lasting { FOLDER_LOOSE, FOLDER_DURABLE }; // loose: a power loss may
 // DIR/name appears whole, mode 0600, and replaces what was there.
 int folder_write(const char *dir, const char *name, const char *text, enum folder_lasting lasting,
                  struct err *e);
-// The same of bytes, which may hold zeros.
+// The same of bytes, which may hold zeros, and with another mode, of which umask takes its part.
 int folder_write_bytes(const char *dir, const char *name, const void *bytes, size_t len,
-                       enum folder_lasting lasting, struct err *e);
+                       mode_t mode, enum folder_lasting lasting, struct err *e);
+// Whether that file could be written now, for who is about to work for long.
+int folder_check_write(const char *dir, const char *name, struct err *e);
 int folder_sync(const char *path, struct err *e); // the names in it are durable
 // At most size − 1 bytes of it; ERR_NOTFOUND when it is not there.
 int folder_read(const char *dir, const char *name, char *out, size_t size, struct err *e);

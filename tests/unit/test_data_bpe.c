@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // `weft data train-tokenizer`: the merges of random texts against a reference that counts everything again
 // for every merge, and the file against the reader of tokenizers.
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include "common/base/json.h"
 #include "common/data/prepare/bpe_train.h"
 #include "common/data/prepare/train_tokenizer.h"
@@ -205,11 +208,70 @@ static void too_few_texts_give_a_smaller_vocabulary(void **state)
     scratch_remove(&s);
 }
 
+static void where_the_file_cannot_be_no_text_is_read(void **state)
+{
+    struct scratch s;
+    struct train_report r;
+    (void)state;
+    scratch_make(&s);
+    const char *in = scratch_path(&s, "in.jsonl"), *same = scratch_path(&s, "in-2.jsonl");
+    const struct {
+        const char *out, *says;
+    } cases[] = {{scratch_path(&s, "none/t.json"), "/none/"},
+                 {scratch_path(&s, "folder"), "/folder is a folder"},
+                 {scratch_path(&s, "folder/"), "/folder/"},
+                 {in, "/in.jsonl is among the inputs"},
+                 {same, "/in.jsonl is among the inputs"}};
+    scratch_write(in, "no JSON\n", 8); // which would be said if it were read
+    assert_int_equal(link(in, same), 0);
+    assert_int_equal(mkdir(scratch_path(&s, "folder"), 0777), 0);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct err e = {0};
+        struct train_tokenizer train = {.inputs = &in,
+                                        .ninputs = 1,
+                                        .field = "text",
+                                        .out = cases[i].out,
+                                        .vocab = 300,
+                                        .threads = 1};
+        assert_int_not_equal(train_tokenizer(&train, &r, &e), 0);
+        if (!strstr(e.text, cases[i].says) || strstr(e.text, "line 1"))
+            fail_msg("wanted '%s', got '%s'", cases[i].says, e.text);
+    }
+    scratch_remove(&s);
+}
+
+static void what_is_called_like_it_stays(void **state)
+{
+    struct scratch s;
+    struct train_report r;
+    struct buf text = {0};
+    struct stat st;
+    (void)state;
+    scratch_make(&s);
+    const char *in = scratch_path(&s, "in"), *out = scratch_path(&s, "t.json"),
+               *part = scratch_path(&s, "t.json.part");
+    scratch_write(in, "abab", 4);
+    scratch_write(part, "mine", 4);
+    struct train_tokenizer train = {
+        .inputs = &in, .ninputs = 1, .field = "text", .out = out, .vocab = 1000, .threads = 1};
+    mode_t old = umask(022);
+    assert_int_equal(train_tokenizer(&train, &r, NULL), 0);
+    umask(old);
+    assert_int_equal(stat(out, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0644); // others may read it
+    read_file(part, &text);
+    assert_string_equal(buf_str(&text), "mine");
+    buf_clear(&text);
+    scratch_remove(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(merges_are_those_of_counting_again_each_time),
         cmocka_unit_test(the_file_is_the_same_by_any_threads_and_reads_back),
+        cmocka_unit_test(where_the_file_cannot_be_no_text_is_read),
+        cmocka_unit_test(what_is_called_like_it_stays),
         cmocka_unit_test(too_few_texts_give_a_smaller_vocabulary),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

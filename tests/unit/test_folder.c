@@ -72,7 +72,7 @@ static void a_full_disk_leaves_nothing_and_is_named(void **state)
     assert_int_equal(folder_write_bytes(dir, "file",
                                         "1\0"
                                         "3",
-                                        3, FOLDER_LOOSE, &e),
+                                        3, 0600, FOLDER_LOOSE, &e),
                      0);
     struct stat st;
     assert_int_equal(stat(in_top("full/file"), &st), 0);
@@ -100,6 +100,44 @@ static void a_file_written_again_is_the_new_one_whole_and_leaves_nothing_else_be
     assert_int_equal(folder_read(dir, "id", text, 4, &e), 0); // what fits, and an end
     assert_string_equal(text, "sec");
     assert_int_equal(folder_write(in_top("nowhere"), "id", "x", FOLDER_DURABLE, &e), ERR_IO);
+}
+
+static void what_lies_in_the_way_of_a_file_is_not_written_to(void **state)
+{
+    struct err e = {0};
+    char dir[200], victim[220], way[220], text[32];
+    (void)state;
+    snprintf(dir, sizeof dir, "%s", in_top("planted"));
+    snprintf(victim, sizeof victim, "%s/victim", dir);
+    snprintf(way, sizeof way, "%s/.file.new", dir);
+    assert_int_equal(folder_make(dir, &e), 0);
+    assert_int_equal(folder_write(dir, "victim", "old", FOLDER_LOOSE, &e), 0);
+    for (int soft = 0; soft < 2; soft++) {
+        assert_int_equal((soft ? symlink : link)(victim, way), 0);
+        assert_int_equal(folder_check_write(dir, "file", &e), 0);
+        assert_int_equal((soft ? symlink : link)(victim, way), 0);
+        assert_int_equal(folder_write(dir, "file", "new", FOLDER_LOOSE, &e), 0);
+        assert_int_equal(folder_read(dir, "file", text, sizeof text, &e), 0);
+        assert_string_equal(text, "new");
+        assert_int_equal(folder_read(dir, "victim", text, sizeof text, &e), 0);
+        assert_string_equal(text, "old");
+    }
+    assert_int_equal(entries(dir), 2);
+}
+
+static void a_file_that_cannot_be_written_is_refused_before(void **state)
+{
+    struct err e = {0};
+    char dir[200];
+    (void)state;
+    snprintf(dir, sizeof dir, "%s", in_top("before"));
+    assert_int_equal(folder_check_write(dir, "file", &e), ERR_IO);
+    assert_int_equal(folder_make(in_top("before/below"), &e), 0);
+    assert_int_equal(folder_check_write(dir, "file", &e), 0);
+    assert_int_equal(folder_check_write(dir, "below", &e), ERR_INVALID);
+    assert_non_null(strstr(e.text, "/before/below is a folder"));
+    assert_int_equal(folder_check_write(in_top("before/below"), "", &e), ERR_INVALID);
+    assert_int_equal(entries(dir), 1);
 }
 
 static void a_folder_is_removed_with_its_files_unless_a_folder_is_in_it(void **state)
@@ -233,6 +271,8 @@ int main(void)
         cmocka_unit_test(a_full_disk_leaves_nothing_and_is_named),
         cmocka_unit_test(a_file_written_again_is_the_new_one_whole_and_leaves_nothing_else_behind),
         cmocka_unit_test(a_file_is_read_whole_or_refused_with_what_it_is),
+        cmocka_unit_test(what_lies_in_the_way_of_a_file_is_not_written_to),
+        cmocka_unit_test(a_file_that_cannot_be_written_is_refused_before),
         cmocka_unit_test(a_folder_is_removed_with_its_files_unless_a_folder_is_in_it),
         cmocka_unit_test(a_folder_has_one_holder_and_the_others_read_its_pid),
         cmocka_unit_test(state_lies_where_the_user_keeps_it),

@@ -12,7 +12,7 @@
 enum {
     PREPARE_SHARD_TOKENS = 100000000,
     PREPARE_END_BYTES = 255, // ends a document of bytes: no text in UTF-8 holds it, and so no JSONL
-    PREPARE_THREADS = 256, // at most
+    PREPARE_THREADS = 256,   // at most
 };
 #define PREPARE_VAL_LEAST \
     1e-9 // of fractions that are not 0: runs of documents are counted in 64 bits

@@ -2,13 +2,10 @@
 // Texts to a tokenizer.json. See train_tokenizer.h.
 #include "common/data/prepare/train_tokenizer.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+#include <sys/stat.h>
 
 #include "common/base/folder.h"
 #include "common/base/heap.h"
@@ -202,35 +199,17 @@ static void print_tokenizer(const struct bpe_learned *l, struct buf *out)
     json_out_clear(&w);
 }
 
-static int write_file(const char *path, const struct buf *text, struct err *e)
+// A file that is read and then replaced by what was learned of it would be lost.
+static int check_inputs(const char *out, const struct sources *sources, struct err *e)
 {
-    struct arena a = {0};
-    const char *part = arena_printf(&a, "%s.part", path), *slash = strrchr(path, '/');
-    const char *folder = slash ? arena_printf(&a, "%.*s", (int)(slash + 1 - path), path) : ".";
-    int rc = 0, fd = open(part, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
-    if (fd < 0) {
-        rc = err_errno(e, ERR_IO, "cannot write %s", part);
-        arena_clear(&a);
-        return rc;
-    }
-    for (size_t at = 0; at < text->len && !rc;) {
-        ssize_t n = write(fd, text->data + at, text->len - at);
-        if (n > 0)
-            at += (size_t)n;
-        else if (errno != EINTR)
-            rc = err_errno(e, ERR_IO, "cannot write %s", part);
-    }
-    if (!rc && fsync(fd))
-        rc = err_errno(e, ERR_IO, "cannot write %s", part);
-    close(fd);
-    if (!rc && rename(part, path))
-        rc = err_errno(e, ERR_IO, "cannot rename %s to %s", part, path);
-    if (rc)
-        unlink(part);
-    else
-        rc = folder_sync(folder, e);
-    arena_clear(&a);
-    return rc;
+    struct stat old, st;
+    for (int i = 0; i < sources->n && !stat(out, &old); i++)
+        if (!stat(sources->v[i].path, &st) && st.st_dev == old.st_dev && st.st_ino == old.st_ino)
+            return err_set(e, ERR_INVALID,
+                           "%s is among the inputs, and --out would replace it: name another file, "
+                           "or a pattern that leaves it out",
+                           sources->v[i].path);
+    return 0;
 }
 
 int train_tokenizer(const struct train_tokenizer *t, struct train_report *r, struct err *e)
@@ -241,7 +220,11 @@ int train_tokenizer(const struct train_tokenizer *t, struct train_report *r, str
     struct arena names = {0};
     struct buf text = {0};
     *r = (struct train_report){0};
+    const char *slash = strrchr(t->out, '/'), *name = slash ? slash + 1 : t->out;
+    const char *folder = slash ? arena_printf(&names, "%.*s", (int)(name - t->out), t->out) : ".";
     int rc = sources_find(&sources, &names, t->inputs, t->ninputs, t->format, e);
+    rc = rc ? rc : folder_check_write(folder, name, e);
+    rc = rc ? rc : check_inputs(t->out, &sources, e);
     r->total = sources.streams ? 0 : sources.bytes;
     if (!rc)
         rc = count_pieces(&w, &sources, e);
@@ -252,7 +235,7 @@ int train_tokenizer(const struct train_tokenizer *t, struct train_report *r, str
     if (!rc) {
         r->tokens = learned.ntokens;
         print_tokenizer(&learned, &text);
-        rc = write_file(t->out, &text, e);
+        rc = folder_write_bytes(folder, name, text.data, text.len, 0666, FOLDER_DURABLE, e);
     }
     bpe_learned_clear(&learned);
     piece_counts_clear(&w.counts);

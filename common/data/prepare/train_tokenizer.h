@@ -21,8 +21,9 @@ struct train_tokenizer {
     const char *const *inputs; // as prepare's
     int ninputs;
     const char *format, *field;
-    const char *out; // replaced by a whole file
-    uint32_t vocab;  // with the special token and the 256 bytes
+    const char
+        *out; // replaced by a whole file, once all is learned; that it can be is seen at first
+    uint32_t vocab; // with the special token and the 256 bytes
     int threads;
     // Called every tenth of a second or so: true stops it, with ERR_ABORTED.
     bool (*report)(void *context, const struct train_report *r);
