@@ -199,7 +199,8 @@ int source_pin(const struct store *job, struct arena *a, struct manifest_source 
     int rc = store_write_whole(job, SOURCE, false, buf_str(&text), text.len, e);
     if (rc == ERR_EXISTS)
         rc = source_read(job, a, pin, e);
-    rc = rc ? rc : durable_fsync(job->fd, job->path, e);
+    if (!rc)
+        rc = durable_fsync(job->fd, job->path, e);
     buf_clear(&text);
     return rc ? err_wrap(e, "cannot write " SOURCE) : 0;
 }
@@ -224,8 +225,8 @@ int source_read(const struct store *job, struct arena *a, struct manifest_source
 {
     struct buf text = {0};
     int rc = folder_read_whole(job->fd, SOURCE, true, SOURCE_MAX_BYTES, &text, e);
-    bool absent = rc == ERR_NOTFOUND;
-    rc = rc ? rc : source_parse(a, buf_str(&text), text.len, pin, e);
+    if (!rc)
+        rc = source_parse(a, buf_str(&text), text.len, pin, e);
     buf_clear(&text);
-    return rc && !absent ? err_wrap(e, "%s/" SOURCE, job->path) : rc;
+    return rc && rc != ERR_NOTFOUND ? err_wrap(e, "%s/" SOURCE, job->path) : rc;
 }
