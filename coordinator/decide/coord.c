@@ -240,18 +240,23 @@ static int64_t add_ended(struct map *by_owner, const struct job_record *j, int64
     return n;
 }
 
+// One whose files are still to be removed is not over: nobody else knows that they are to go.
+static bool is_over(const struct job_record *j)
+{
+    return job_state_ended(j->state) && !j->deleting;
+}
+
 // Ended jobs go when they are old, and the oldest of a user who has too many.
 static void sweep_jobs(struct coord *c)
 {
     struct map ended = {0};
     list_for_each (it, &c->jobs)
-        if (job_state_ended(list_entry(it, struct job_record, link)->state))
+        if (is_over(list_entry(it, struct job_record, link)))
             add_ended(&ended, list_entry(it, struct job_record, link), 1);
     list_for_each (it, &c->jobs) {
         struct job_record *j = list_entry(it, struct job_record, link);
-        bool over = job_state_ended(j->state);
-        if (over && (c->wall_ms - j->ended_ms >= c->config.keep_ended_ms ||
-                     add_ended(&ended, j, 0) > c->config.keep_ended)) {
+        if (is_over(j) && (c->wall_ms - j->ended_ms >= c->config.keep_ended_ms ||
+                           add_ended(&ended, j, 0) > c->config.keep_ended)) {
             add_ended(&ended, j, -1);
             out_erase(c, ROW_JOB, j); // with its checkpoints and events
             job_forget(j);

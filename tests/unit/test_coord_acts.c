@@ -441,6 +441,28 @@ static void test_what_no_worker_sees_is_forgotten_when_a_person_says_so_again(vo
     assert_true(is_forgotten(w, job));
 }
 
+static void test_a_job_whose_files_are_still_there_is_not_forgotten_with_the_old(void **state)
+{
+    struct world *w = *state;
+    char job[40];
+    snprintf(job, sizeof job, "%s", world_job_alone(w, 1, CALM));
+    assert_true(world_act(w, VERB(CANCEL), job));
+    world_pass(w, 1000);
+    w->hosts[0].unmounted = true;
+    assert_true(world_act(w, VERB(DELETE), job));
+    for (int i = 0; i < 8; i++) // more than are kept of a user
+        assert_true(world_act(w, VERB(CANCEL), world_submit(w, "it", 9, "")));
+    world_pass(w, 61000);
+    assert_false(is_forgotten(w, job));
+    w->now += 31LL * 24 * 3600 * CLOCK_S;
+    w->wall += 31LL * 24 * 3600 * 1000;
+    world_pass(w, 61000);
+    assert_true(world_job(w, job)->deleting);
+    world_host(w, 1, 0); // the storage is seen again
+    world_pass(w, 61000);
+    assert_true(is_forgotten(w, job));
+}
+
 #define FROM(of) CALM "checkpoint: {from: " of "}\n"
 
 static void test_where_a_job_begins_is_named_once_when_it_is_submitted(void **state)
@@ -519,6 +541,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(test_a_folder_that_no_worker_sees_is_no_deletion),
         CASE(test_what_no_worker_sees_is_forgotten_when_a_person_says_so_again),
+        CASE(test_a_job_whose_files_are_still_there_is_not_forgotten_with_the_old),
         CASE(test_where_a_job_begins_is_named_once_when_it_is_submitted),
         CASE(test_a_source_that_still_runs_is_spoken_of),
         CASE(test_a_host_that_lies_about_the_source_fails_the_fence),
