@@ -487,15 +487,21 @@ const struct commit_record *commit_newest(const struct commit *c)
     return NULL;
 }
 
+void commit_best_offer(struct commit_best *b, const void *which, bool good, bool evaluated,
+                       double loss)
+{
+    if (good && evaluated && (!b->which || loss < b->loss))
+        *b = (struct commit_best){which, loss};
+}
+
 const struct commit_record *commit_best(const struct commit *c)
 {
-    const struct commit_record *best = NULL;
+    struct commit_best best = {0};
     for (int i = 0; i < c->n; i++) {
         const struct commit_record *r = &c->records[i];
-        if (r->state == COMMIT_COMMITTED && !r->bad && r->scored && (!best || r->loss < best->loss))
-            best = r;
+        commit_best_offer(&best, r, r->state == COMMIT_COMMITTED && !r->bad, r->scored, r->loss);
     }
-    return best;
+    return best.which;
 }
 
 int64_t commit_deadline(const struct commit *c)

@@ -137,6 +137,14 @@ void commit_step(struct commit *c, const struct commit_event *ev, struct arena *
 
 const struct commit_record *commit_find(const struct commit *c, struct store_entry id);
 const struct commit_record *commit_newest(const struct commit *c); // COMMITTED and not bad, or null
-// The one of the least loss among those that are COMMITTED and not bad, the oldest of equals; or null.
+// What "best" means wherever it is said: of the checkpoints that are good and were evaluated the one of
+// the least loss, the oldest of equals. They are offered from the oldest on; a zeroed one has seen none.
+struct commit_best {
+    const void *which; // the caller's; null: there is none
+    double loss;
+};
+void commit_best_offer(struct commit_best *b, const void *which, bool good, bool evaluated,
+                       double loss);
+// That of the records (good: COMMITTED and not bad), or null.
 const struct commit_record *commit_best(const struct commit *c);
 int64_t commit_deadline(const struct commit *c); // when a TICK is due, 0: none

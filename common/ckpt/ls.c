@@ -13,6 +13,7 @@
 
 #include "common/base/json.h"
 #include "common/base/plain.h"
+#include "common/ckpt/commit.h"
 #include "common/ckpt/durable.h"
 #include "common/ckpt/load.h"
 #include "common/ckpt/store_names.h"
@@ -149,14 +150,12 @@ static int compare_newest_first(const void *a, const void *b)
 // Of a job's checkpoints, which are listed from `first` on.
 static void mark_best(struct ls *l, int first)
 {
-    struct ls_item *best = NULL;
-    for (int i = l->n - 1; i >= first; i--) { // from the oldest on
-        struct ls_item *x = &l->items[i];
-        if (x->ok && x->evaluated && (!best || x->eval_loss < best->eval_loss))
-            best = x;
-    }
-    if (best)
-        best->best = true;
+    struct commit_best best = {0};
+    for (int i = l->n - 1; i >= first; i--) // from the oldest on
+        commit_best_offer(&best, &l->items[i], l->items[i].ok, l->items[i].evaluated,
+                          l->items[i].eval_loss);
+    for (int i = first; i < l->n; i++)
+        l->items[i].best = &l->items[i] == best.which;
 }
 
 // A job's directory.

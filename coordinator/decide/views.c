@@ -150,18 +150,6 @@ Weft__V1__WorkersReply *coord_workers(const struct coord *c, int64_t now_ns, str
     return r;
 }
 
-// As commit_best(), of the rows.
-static const struct checkpoint_record *find_best(const struct job_record *j)
-{
-    const struct checkpoint_record *best = NULL;
-    for (int i = 0; i < j->ncheckpoints; i++) {
-        const struct checkpoint_record *k = &j->checkpoints[i];
-        if (k->state == COMMIT_COMMITTED && !k->bad && k->scored && (!best || k->loss < best->loss))
-            best = k;
-    }
-    return best;
-}
-
 Weft__V1__CheckpointsReply *coord_checkpoints(const struct coord *c, const char *target,
                                               struct arena *a, struct err *e)
 {
@@ -173,7 +161,11 @@ Weft__V1__CheckpointsReply *coord_checkpoints(const struct coord *c, const char 
     r->store = arena_strdup(a, j->store);
     plain_mask(r->store);
     r->checkpoints = arena_array(a, Weft__V1__Checkpoint *, j->ncheckpoints + 1);
-    const struct checkpoint_record *best = j->keep_best ? find_best(j) : NULL;
+    struct commit_best best = {0};
+    for (int i = 0; i < j->ncheckpoints; i++) {
+        const struct checkpoint_record *k = &j->checkpoints[i];
+        commit_best_offer(&best, k, k->state == COMMIT_COMMITTED && !k->bad, k->scored, k->loss);
+    }
     for (int i = j->ncheckpoints - 1; i >= 0; i--) {
         const struct checkpoint_record *k = &j->checkpoints[i];
         if (k->state == COMMIT_GONE)
@@ -187,7 +179,7 @@ Weft__V1__CheckpointsReply *coord_checkpoints(const struct coord *c, const char 
         row->bad = k->bad;
         row->evaluated = k->scored;
         row->eval_loss = k->loss;
-        row->best = k == best;
+        row->best = k == best.which;
         row->t_ms = k->t_ms;
         row->why = arena_strdup(a, k->why);
         plain_mask(row->why);

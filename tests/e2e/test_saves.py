@@ -59,6 +59,16 @@ def test_the_best_stays_and_is_shown(place, toy):
     assert [r["step"] for r in rows if r["best"]] == [best], rows
 
 
+def test_the_best_is_shown_where_nothing_keeps_it(place, toy):
+    run = run_to_end(place, runs.job(toy, 1, **RISING, **saving(keep=9)))
+    losses = eval_losses(run)
+    best = min(losses, key=losses.get)
+    listed = json.loads(runs.weft("ckpt", "ls", "--json", str(run.stores()[0])).out)["checkpoints"]
+    assert [c["step"] for c in listed if c["best"]] == [best] and len(listed) > 2, listed
+    shown = runs.weft("checkpoints", "--json", "--coordinator", str(run.place / ".weft" / "test"), "test")
+    assert [r["step"] for r in json.loads(shown.out)["checkpoints"] if r["best"]] == [best], shown
+
+
 def test_the_best_is_known_to_a_run_that_continues(place, toy):
     half = runs.job(toy, 1, **{**RISING, "train__steps": 24}, **saving(keep=1, best="eval_loss"))
     run = run_to_end(place, half)

@@ -337,6 +337,20 @@ static void the_best_stays_until_a_better_one_is_committed(void **state)
     end_case(&s);
 }
 
+static void the_oldest_of_the_least_losses_is_the_best(void **state)
+{
+    static const struct {
+        bool good, evaluated;
+        double loss;
+    } rows[] = {{false, true, 1}, {true, false, 0}, {true, true, 4}, {true, true, 3},
+                {true, true, 3},  {false, true, 2}, {true, true, 5}};
+    struct commit_best best = {0};
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        commit_best_offer(&best, &rows[i], rows[i].good, rows[i].evaluated, rows[i].loss);
+    assert_ptr_equal(best.which, &rows[3]);
+}
+
 static void a_loss_that_is_no_number_is_never_the_best(void **state)
 {
     (void)state;
@@ -444,6 +458,7 @@ int main(void)
         cmocka_unit_test(the_newest_stay_and_multiples_stay_and_the_rest_goes),
         cmocka_unit_test(of_one_that_is_kept_a_damaged_one_does_not_count),
         cmocka_unit_test(the_best_stays_until_a_better_one_is_committed),
+        cmocka_unit_test(the_oldest_of_the_least_losses_is_the_best),
         cmocka_unit_test(a_loss_that_is_no_number_is_never_the_best),
         cmocka_unit_test(the_best_is_known_after_a_restart_and_a_lost_database),
         cmocka_unit_test(a_deletion_that_failed_goes_out_again_and_is_never_restored_from),
