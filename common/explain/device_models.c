@@ -36,6 +36,24 @@ const struct device_model *device_model_find(const char *name)
     return NULL;
 }
 
+const struct device_model *device_model_reported(const char *name)
+{
+    static const struct {
+        const char *reported, *model;
+    } names[] = {
+        {"NVIDIA H200", "h200"},
+        {"NVIDIA H100 80GB HBM3", "h100"},
+        {"NVIDIA A100-SXM4-80GB", "a100-80g"},
+        {"NVIDIA A100 80GB PCIe", "a100-80g"},
+        {"NVIDIA A100-SXM4-40GB", "a100-40g"},
+        {"NVIDIA A100-PCIE-40GB", "a100-40g"},
+    };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(names[i].reported, name) == 0)
+            return device_model_find(names[i].model);
+    return NULL;
+}
+
 // ---- sizes -------------------------------------------------------------------------------------
 
 static const struct {

@@ -27,6 +27,9 @@ struct device_model {
 };
 
 const struct device_model *device_model_find(const char *name); // in the table; null when unknown
+// The model of a device that calls itself so ("NVIDIA H200"); null when that is no name in the table. A
+// card of the same family in another form has another peak and another name.
+const struct device_model *device_model_reported(const char *name);
 
 // The model that `text` names or describes. `file` is the text of a device
 // file, or null, and `path` what errors call it; its models come before the

@@ -89,7 +89,7 @@ struct job_pipeline {
 enum job_remat { JOB_REMAT_NONE, JOB_REMAT_BLOCK, JOB_REMAT_FULL };
 
 struct job_train {
-    int64_t steps, microbatches, seed;
+    int64_t steps, microbatches, seed, log_every;
     int remat;             // enum job_remat
     bool fuse, pack_heads; // the backend's fused ops; with them, q, k and v in one row
 };

@@ -331,6 +331,15 @@ static const struct schema_row train_rows[] = {
      .doc = "with train.fuse, in bf16 on CUDA: one product makes queries, keys and values, and "
             "attention reads them in its rows; false, to compare: one for each, the same numbers "
             "but for rounding"},
+    {.path = "train.log_every",
+     .continues = CONTINUE_SAME,
+     .type = SCHEMA_INT,
+     .offset = AT(job_train, log_every),
+     .def = "1",
+     .min = 1,
+     .max = STEPS_MAX,
+     .unit = "steps",
+     .doc = "between two rows of metrics.jsonl; evaluations and the last step have rows too"},
 };
 
 static const char *const precisions[] = {"f32", "bf16", "tf32", NULL};
@@ -452,7 +461,7 @@ static const struct schema_row metrics_rows[] = {
      .type = SCHEMA_BOOL,
      .offset = AT(job_metrics, jsonl),
      .def = "true",
-     .doc = "one line of JSON a step"},
+     .doc = "rows of metrics, one line of JSON each, beside the checkpoints"},
 };
 
 static const char *const device_kinds[] = {[JOB_CPU] = "cpu", [JOB_CUDA] = "cuda", NULL};

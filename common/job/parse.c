@@ -56,7 +56,9 @@ static const char *find_same_name(const struct reading *r, const char *key)
 static const struct {
     const char *key, *leads_to;
 } other_names[] = {
-    {"metrics.every", "a row of metrics for every step, and eval.every and checkpoint.every"},
+    {"metrics.every", "train.log_every, eval.every and checkpoint.every"},
+    {"logging_steps", "train.log_every"},
+    {"log_interval", "train.log_every"},
     {"dtype", "precision.compute, and data.dtype for that of images"},
     {"compute_dtype", "precision.compute"},
     {"lr", "schedule.value, or schedule.peak where schedule.kind has one"},

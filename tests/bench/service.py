@@ -3,7 +3,6 @@
 rank killed → noticed → next step, idle CPU of both daemons, and the daemons' cost to a rank's step.
 
     service.py BUILD [ROUNDS]"""
-import json
 import os
 import pathlib
 import statistics
@@ -119,7 +118,7 @@ def served(c, data, i):
     while not done(c, job, 3000):  # asked of the disk: a client in a loop takes a tenth of a core
         time.sleep(0.1)
     c.succeed(job)
-    return step_ms([json.loads(x) for x in (c.store(job) / "metrics.jsonl").read_text().splitlines()])
+    return step_ms(runs.rows_of(c.store(job)))
 
 
 def cost_to_steps(c, place, data, rounds=9):

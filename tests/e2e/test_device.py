@@ -33,9 +33,9 @@ def kind(job, name):
 
 
 def numbers(run):
-    """All of the rows that is no time."""
-    return [{k: v for k, v in r.items() if k not in ("tokens_per_s", "samples_per_s", "step_ms", "run")}
-            for r in run.metrics()]
+    """All of the rows that is what training came to."""
+    measured = ("attempt", "tokens_per_s", "samples_per_s", "flops_per_s", "mfu", "memory_bytes", "memory_planned_bytes")
+    return [{k: v for k, v in r.items() if k not in measured and not k.endswith("_ms")} for r in run.metrics()]
 
 
 def same_bits(one, other):

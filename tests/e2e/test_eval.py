@@ -168,7 +168,7 @@ def test_a_tokenizer_of_ones_own_goes_the_whole_way(place):
     weft("run", "job.yaml")
     (ckpt,) = place.glob("ckpt/own-*")
     (place / "own.json").rename(place / "moved")
-    row = [json.loads(x) for x in (ckpt / "metrics.jsonl").read_text().splitlines()][-1]
+    row = runs.rows_of(ckpt)[-1]
     got = json.loads(weft("eval", str(ckpt), "--data", "tokens/val-*.bin", "--json"))
     assert math.isclose(got["loss"], row["eval_loss"], rel_tol=2e-6)
     assert 0 < got["bits_per_byte"] < got["loss"] / math.log(2)

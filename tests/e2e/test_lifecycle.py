@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The life of an attempt: stopped and resumed, finished, refused; and what ranks write down about it all
 (metrics, checkpoints, logs)."""
+import math
 import os
 import re
 import signal
@@ -10,7 +11,9 @@ import pytest
 import runs
 
 RANKS = 2
-ROW = {"step", "loss", "grad_norm", "lr", "tokens_per_s", "samples_per_s", "step_ms", "run"}
+SPENT = ("input_ms", "compute_ms", "communication_ms", "checkpoint_ms")  # of step_ms
+ROW = {"step", "attempt", "t_ms", "loss", "loss_mean", "grad_norm", "lr", "tokens_per_s", "samples_per_s", "step_ms", *SPENT,
+       "flops_per_s", "mfu", "memory_bytes", "memory_planned_bytes", "dropped"}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -226,12 +229,27 @@ def test_metrics_have_the_keys_of_the_contract(place, toy):
     for r in rows:
         expected = ROW | ({"eval_loss", "eval_accuracy"} if r["step"] in (15, 30) else set())
         assert set(r) == expected, r
-        assert r["tokens_per_s"] is None
-        for key in ("loss", "grad_norm", "lr", "samples_per_s", "step_ms"):
+        assert r["tokens_per_s"] is None and r["mfu"] is None  # images, on a CPU
+        assert r["attempt"] == 1 and r["dropped"] == 0 and r["loss_mean"] == r["loss"]
+        for key in ("loss", "grad_norm", "lr", "samples_per_s", "step_ms", "compute_ms", "communication_ms", "flops_per_s"):
             assert isinstance(r[key], (int, float)) and r[key] > 0, r
-        assert isinstance(r["run"], str) and len(r["run"]) == 32
+        assert math.isclose(sum(r[key] for key in SPENT), r["step_ms"], rel_tol=1e-9), r
+        assert 1 << 20 < r["memory_bytes"] < r["memory_planned_bytes"], r
+    assert [r["t_ms"] for r in rows] == sorted(r["t_ms"] for r in rows)
     assert 0 <= rows[-1]["eval_accuracy"] <= 1
-    assert len({r["run"] for r in rows}) == 1
+
+
+def test_rows_are_as_far_apart_as_the_job_asks(place, toy):
+    """Of evaluations, of the last step and of the one at which a job stops there are rows too; what lies between two is
+    in their means."""
+    each = runs.train(place, runs.job(toy, RANKS, eval__every=15), "each").metrics()
+    few = runs.train(place, runs.job(toy, RANKS, eval__every=15, train__log_every=4), "few").metrics()
+    assert [r["step"] for r in few] == [4, 8, 12, 15, 16, 20, 24, 28, 30]
+    done = 0
+    for r in few:
+        losses = [e["loss"] for e in each[done : r["step"]]]
+        assert r["loss"] == losses[-1] and math.isclose(r["loss_mean"], sum(losses) / len(losses), rel_tol=1e-12), r
+        done = r["step"]
 
 
 def test_no_metrics_are_written_when_none_are_wanted(place, toy):
@@ -240,9 +258,8 @@ def test_no_metrics_are_written_when_none_are_wanted(place, toy):
     assert not (run.dir / "metrics.jsonl").exists()
 
 
-def test_on_resume_rows_are_trimmed_into_a_new_file(place, noise):
-    """A zombie of the older attempt holds the old file; what it still writes does not show."""
-    run = runs.Run(place, runs.busy_job(noise, RANKS), "trim")
+def test_on_resume_rows_stay_and_newer_ones_replace_them(place, noise):
+    run = runs.Run(place, runs.busy_job(noise, RANKS), "append")
     parent = run.start_held(30)
     assert run.wait_until(run.saved(0), parent)
     assert run.wait_until(lambda: any(r["step"] == 29 for r in run.metrics()), parent)
@@ -250,16 +267,16 @@ def test_on_resume_rows_are_trimmed_into_a_new_file(place, noise):
         runs.kill_pid(pid)
     assert parent.wait().code == 128 + signal.SIGKILL
     saved = run.checkpoints()[-1].step
-    before = run.metrics()
-    with open(run.dir / "metrics.jsonl", "a", encoding="utf-8") as zombie:
+    file = run.dir / "metrics.jsonl"
+    before, text = run.metrics(), file.read_text()
+    with open(file, "a", encoding="utf-8") as zombie:
         run.finish()
-        zombie.write('{"step": 999, "loss": 1}\n')
+        zombie.write(text.splitlines()[-1] + "\n")
     after = run.metrics()
+    assert file.read_text().startswith(text)
     assert [r["step"] for r in after] == list(range(1, runs.BUSY_STEPS + 1))
-    assert after[:saved] == before[:saved]  # to the last digit of the timings: copied, not made again
-    assert after[saved : saved + 1] != before[saved : saved + 1]
-    assert len({r["run"] for r in after}) == 1
-    assert not (run.dir / "metrics.jsonl.new").exists()
+    assert after[:saved] == before[:saved]  # to the last digit of the timings
+    assert [r["attempt"] for r in after] == [1] * saved + [2] * (runs.BUSY_STEPS - saved)
 
 
 def test_a_torn_last_row_is_dropped_on_resume(place, noise):

@@ -163,7 +163,7 @@ def test_a_served_decoder_shows_its_mean_speed_and_its_samples_with_their_prompt
     made = job("tokens", {"dp": 1}, {"prompt": "the quick ", "tokens": 10}, eval={"every": 40})
     ran = c.submit(made)
     told = c.succeed(ran)
-    rows = [json.loads(line) for line in (c.store(ran) / "metrics.jsonl").read_text().splitlines()]
+    rows = runs.rows_of(c.store(ran))
     assert len(rows) == 80
     assert {r["step"]: r["prompt"] for r in rows if "prompt" in r} == {40: "the quick ", 80: "the quick "}
     assert math.isclose(told["tokens_per_s"], 8 * SEQ * 1000 / mean_of_late(rows), rel_tol=1e-6), told
@@ -220,10 +220,9 @@ def test_a_small_jaxformer_reports_each_of_its_losses_and_samples_with_the_same_
     assert texts[0] != told[0]["samples"]
 
 
-def test_a_killed_jaxformer_continues_at_its_step_and_data_under_its_run_id(place, prose):
+def test_a_killed_jaxformer_continues_at_its_step_and_data(place, prose):
     calm = runs.train(place, jaxformer(prose), "calm")
     run = runs.assert_killed_it_resumes(place, jaxformer(prose), calm)
     same = ("step", "loss", "cross_entropy", "balance", "expert_tokens", "expert_dropped", "lr", "eval_loss", "samples")
     for a, b in zip(calm.metrics(), run.metrics(), strict=True):
         assert [a.get(k) for k in same] == [b.get(k) for k in same]
-    assert len({r["run"] for r in run.metrics()}) == 1

@@ -15,8 +15,7 @@ def saving(**keys):
 
 def eval_losses(run):
     (store,) = run.stores()
-    rows = [json.loads(line) for line in (store / "metrics.jsonl").read_text().splitlines()]
-    return {row["step"]: row["eval_loss"] for row in rows if "eval_loss" in row}
+    return {row["step"]: row["eval_loss"] for row in runs.rows_of(store) if "eval_loss" in row}
 
 
 def run_to_end(place, job):

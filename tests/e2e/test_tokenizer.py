@@ -49,7 +49,7 @@ def test_it_lies_beside_the_checkpoints_and_is_all_that_generating_needs(trained
     assert (folder / "tokenizer" / "tokenizer.json").read_bytes() == written
     [manifest] = folder.glob("step-*/MANIFEST.json")
     assert json.loads(manifest.read_text())["tokenizer"] == "sha256:" + hashlib.sha256(written).hexdigest()
-    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    rows = runs.rows_of(folder)
     assert [row["prompt"] for row in rows if "samples" in row] == ["Everyone "]
     (trained / "tokenizer.json").rename(trained / "away.json")
     try:
@@ -119,7 +119,7 @@ def test_a_served_job_decodes_with_a_tokenizer_beneath_the_data_root_and_keeps_i
     assert (store / "tokenizer" / "tokenizer.json").read_bytes() == written
     [manifest] = store.glob("step-*/MANIFEST.json")
     assert json.loads(manifest.read_text())["tokenizer"] == "sha256:" + hashlib.sha256(written).hexdigest()
-    rows = [json.loads(line) for line in (store / "metrics.jsonl").read_text().splitlines()]
+    rows = runs.rows_of(store)
     [samples] = [row["samples"] for row in rows if "samples" in row]
     end = runs.weft("generate", str(store), "--prompt", "Everyone ", "--tokens", "6", "--json")
     assert end.code == 0, end.err

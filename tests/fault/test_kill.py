@@ -19,7 +19,6 @@ def undisturbed(tmp_path_factory, noise):
 def assert_ends_undisturbed(run, undisturbed):
     assert run.final() == undisturbed.final()
     assert run.losses() == undisturbed.losses()
-    assert len({r["run"] for r in run.metrics()}) == 1
     verify = runs.weft("ckpt", "verify", str(run.stores()[0]))
     assert verify.code == 0, verify
 

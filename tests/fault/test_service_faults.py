@@ -61,7 +61,7 @@ def assert_calm(c, job, calm):
     verify = c.weft("ckpt", "verify", str(c.store(job)))
     assert verify.code == 0, verify
     fenced = {int(e[6:]) for e in os.listdir(c.store(job)) if e.startswith("epoch-")}
-    rows = [json.loads(line)["step"] for line in (c.store(job) / "metrics.jsonl").read_text().splitlines()]
+    rows = [row["step"] for row in runs.rows_of(c.store(job))]
     assert rows == list(range(1, done["steps"] + 1)), "each step's row once, by one writer"
     assert max(fenced) == done["epoch"], "no attempt but the coordinator's"
     assert {x.epoch for x in runs.checkpoints_of(c.store(job))} <= fenced

@@ -2,7 +2,6 @@
 """Checkpoint storage without room, or removed: status, jobs and watch say so, and since when, until there is
 room again."""
 import contextlib
-import json
 import os
 import pathlib
 import subprocess
@@ -76,7 +75,7 @@ def test_a_removed_checkpoint_folder_costs_its_checkpoints_and_is_reported(place
     watch.p.wait(runs.WATCHDOG)
     assert len([e for e in c.events(job) if e["kind"] == "removed"]) == 1
     assert "somebody removed " in c.weft("status", job).out
-    rows = [json.loads(line)["step"] for line in (pathlib.Path(store) / "metrics.jsonl").read_text().splitlines()]
+    rows = [row["step"] for row in runs.rows_of(pathlib.Path(store))]
     assert rows == list(range(1, 4001))
     c.stop()
 

@@ -221,8 +221,7 @@ class Tiny:
         return shards, self.losses()
 
     def losses(self):
-        rows = [json.loads(line) for line in (self.dir / "metrics.jsonl").read_text().splitlines()]
-        return [(row["step"], row["loss"], row["grad_norm"]) for row in rows]
+        return [(row["step"], row["loss"], row["grad_norm"]) for row in runs.rows_of(self.dir)]
 
 
 def weft(*args):

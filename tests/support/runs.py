@@ -251,6 +251,23 @@ def on_cable(cable, sides):
     return [*inside, *on_hosts(*(f"side{s}" for s in sides), listen=[cable.address[s] for s in sides])]
 
 
+def rows_of(store):
+    """The rows of a job's metrics that hold: a row makes those before it at its step or later void (it is of a newer
+    attempt, which resumed there), one of an older attempt behind it counts for nothing, nor does half a line."""
+    rows = []
+    for line in (store / "metrics.jsonl").read_text().split("\n")[:-1]:  # the last one may be in the writing
+        try:
+            row = json.loads(line)
+        except ValueError:
+            continue
+        if rows and row["attempt"] < rows[-1]["attempt"]:
+            continue
+        while rows and rows[-1]["step"] >= row["step"]:
+            rows.pop()
+        rows.append(row)
+    return rows
+
+
 class Run:
     def __init__(self, place, job_dict, name="run"):
         self.place = pathlib.Path(place)
@@ -365,8 +382,7 @@ class Run:
 
     # -- what it left
     def metrics(self):
-        lines = (self.dir / "metrics.jsonl").read_text().split("\n")[:-1]  # the last one may be in the writing
-        return [json.loads(line) for line in lines]
+        return rows_of(self.dir)
 
     def losses(self):
         return [(r["step"], r["loss"], r["grad_norm"]) for r in self.metrics()]

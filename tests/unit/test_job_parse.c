@@ -107,8 +107,8 @@ static void test_an_unknown_key_names_the_nearest(void **state)
                   "for that of images\n"
                   "job.yaml:6:13: precision.dtype: unknown key: weft has precision.compute, and "
                   "data.dtype for that of images\n"
-                  "job.yaml:7:11: metrics.every: unknown key: weft has a row of metrics for every "
-                  "step, and eval.every and checkpoint.every\n");
+                  "job.yaml:7:11: metrics.every: unknown key: weft has train.log_every, "
+                  "eval.every and checkpoint.every\n");
     // A slip of the fingers has the word's first letter; another accelerator is another word.
     expect_errors(VALID "resources: {kind: tpu}\n",
                   "job.yaml:5:19: resources.kind: 'tpu' is not one of cpu or cuda\n");

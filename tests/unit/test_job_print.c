@@ -95,6 +95,7 @@ static void test_the_resolved_job_says_every_value(void **state)
                                           "  remat: none\n"
                                           "  fuse: true\n"
                                           "  pack_heads: true\n"
+                                          "  log_every: 1\n"
                                           "checkpoint:\n"
                                           "  every: 0\n"
                                           "  first: false\n"
@@ -172,7 +173,7 @@ static void test_what_may_change_while_a_training_continues_is_no_part_of_the_id
         VALID "checkpoint: {every: 5, keep: 7, keep_every: 10, async: false, patience: 1h}\n",
         VALID "restart: {budget: 9}\n",
         VALID "metrics: {jsonl: false}\n",
-        NAME_LINE MODEL_LINE DATA_LINE "train: {steps: 10, pack_heads: false}\n",
+        NAME_LINE MODEL_LINE DATA_LINE "train: {steps: 10, pack_heads: false, log_every: 5}\n",
         NAME_LINE MODEL_LINE DATA_LINE "resources: {devices: 2}\n"
                                        "train: {steps: 10, microbatches: 2}\n"};
     struct job_case one, other;

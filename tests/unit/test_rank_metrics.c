@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of metrics.jsonl: their keys, what is not finite, and what a resume keeps.
+// Rows of metrics.jsonl: their keys, what is not finite, and what an older file keeps.
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -35,10 +35,10 @@ static int remove_path(void **state)
     return 0;
 }
 
-static void write_steps(int64_t restored, int64_t from, int64_t to, double loss)
+static void write_steps(uint64_t attempt, int64_t from, int64_t to, double loss)
 {
     struct metrics *m;
-    assert_int_equal(metrics_open(path, "run7", restored, &m, NULL), 0);
+    assert_int_equal(metrics_open(path, attempt, &m, NULL), 0);
     for (int64_t s = from; s <= to; s++) {
         struct step_row row = {.step = s, .loss = loss, .tokens_per_s = -1, .samples_per_s = 8};
         assert_int_equal(metrics_write(m, &row, NULL), 0);
@@ -46,12 +46,12 @@ static void write_steps(int64_t restored, int64_t from, int64_t to, double loss)
     metrics_close(m);
 }
 
-static size_t read_rows(char lines[][512], size_t max)
+static size_t read_rows(char lines[][1024], size_t max)
 {
     FILE *f = fopen(path, "re");
     size_t n = 0;
     assert_non_null(f);
-    while (n < max && fgets(lines[n], 512, f))
+    while (n < max && fgets(lines[n], 1024, f))
         n++;
     fclose(f);
     return n;
@@ -73,25 +73,36 @@ static double number(const char *line, const char *key)
 static void a_row_has_the_documented_keys(void **state)
 {
     (void)state;
-    char lines[2][512];
+    char lines[2][1024];
     struct metrics *m;
     static const struct row_part parts[] = {{"kl", 1}, {"rest", 1}};
     static const struct row_part eval_parts[] = {{"accuracy", 1}, {"kl", 1}};
     static const double values[] = {0.125, 0.375}, eval_values[] = {0.9, 0.25};
     struct step_row row = {.step = 3,
                            .steps = 9,
+                           .t_ms = 1234567890123,
                            .loss = 0.5,
+                           .loss_mean = 0.75,
                            .grad_norm = 1.25,
                            .lr = 0.001,
                            .tokens_per_s = -1,
                            .samples_per_s = 640,
                            .step_ms = 12.5,
+                           .input_ms = 0.5,
+                           .compute_ms = 9,
+                           .communication_ms = 2,
+                           .checkpoint_ms = 1,
+                           .flops_per_s = 2e12,
+                           .mfu = 0.25,
+                           .memory_bytes = 1000,
+                           .memory_planned_bytes = 2000,
+                           .dropped = 4,
                            .evaluated = true,
                            .eval_loss = 0.4,
                            .eval_accuracy = 0.875,
                            .parts = {2, parts, values},
                            .eval_parts = {2, eval_parts, eval_values}};
-    assert_int_equal(metrics_open(path, "run7", 0, &m, NULL), 0);
+    assert_int_equal(metrics_open(path, 7, &m, NULL), 0);
     assert_int_equal(metrics_write(m, &row, NULL), 0);
     metrics_close(m);
     assert_int_equal(read_rows(lines, 2), 1);
@@ -103,9 +114,48 @@ static void a_row_has_the_documented_keys(void **state)
     assert_true(number(lines[0], "kl") == 0.125 && number(lines[0], "rest") == 0.375);
     assert_true(number(lines[0], "eval_kl") == 0.25); // an evaluation reports by itself
     assert_null(strstr(lines[0], "eval_rest"));
-    assert_null(strstr(strstr(lines[0], "eval_accuracy") + 1, "eval_accuracy")); // told once
-    assert_non_null(strstr(lines[0], "\"run7\""));
+    assert_null(strstr(strstr(lines[0], "eval_accuracy") + 1, "eval_accuracy")); // once
+    assert_true(number(lines[0], "attempt") == 7 && number(lines[0], "t_ms") == 1234567890123);
+    assert_true(number(lines[0], "loss_mean") == 0.75 && number(lines[0], "dropped") == 4);
+    assert_true(number(lines[0], "input_ms") == 0.5 && number(lines[0], "compute_ms") == 9);
+    assert_true(number(lines[0], "communication_ms") == 2);
+    assert_true(number(lines[0], "checkpoint_ms") == 1 && number(lines[0], "mfu") == 0.25);
+    assert_true(number(lines[0], "flops_per_s") == 2e12);
+    assert_true(number(lines[0], "memory_bytes") == 1000);
+    assert_true(number(lines[0], "memory_planned_bytes") == 2000);
+    assert_null(strstr(lines[0], "detail"));
     assert_null(strstr(lines[0], "samples\"")); // the job asks for none
+}
+
+static void what_is_not_known_is_null_and_nothing_else(void **state)
+{
+    (void)state;
+    char lines[1][1024];
+    struct metrics *m;
+    struct step_row row = {.step = 1, .tokens_per_s = -1, .communication_ms = -1, .mfu = -1};
+    assert_int_equal(metrics_open(path, 7, &m, NULL), 0);
+    assert_int_equal(metrics_write(m, &row, NULL), 0);
+    metrics_close(m);
+    assert_int_equal(read_rows(lines, 1), 1);
+    assert_true(number(lines[0], "tokens_per_s") == -1234 && number(lines[0], "mfu") == -1234);
+    assert_true(number(lines[0], "communication_ms") == -1234);
+    assert_null(strstr(lines[0], "nonfinite"));
+}
+
+static void a_detail_names_its_step_and_its_groups(void **state)
+{
+    (void)state;
+    char lines[1][1024];
+    struct metrics *m;
+    static const struct row_group groups[] = {{"layers/0", 3, 0.5}, {"head", 4, 0.25}};
+    struct step_row row = {.step = 9, .tokens_per_s = -1, .detail = {8, 2, groups}};
+    assert_int_equal(metrics_open(path, 7, &m, NULL), 0);
+    assert_int_equal(metrics_write(m, &row, NULL), 0);
+    metrics_close(m);
+    assert_int_equal(read_rows(lines, 1), 1);
+    assert_non_null(strstr(lines[0], "\"detail\":{\"step\":8,\"groups\":{\"layers/0\":{"
+                                     "\"weight_norm\":3,\"update_norm\":0.5},\"head\":{"
+                                     "\"weight_norm\":4,\"update_norm\":0.25}}}"));
 }
 
 // Two layers report a number and a list each: one key a name, a list of the layers under it.
@@ -115,10 +165,10 @@ static void what_several_layers_report_is_one_list(void **state)
         {"load", 2}, {"dropped", 1}, {"load", 2}, {"dropped", 1}};
     static const double values[] = {3, 5, 0.25, 4, 4, 0.5};
     (void)state;
-    char lines[1][512];
+    char lines[1][1024];
     struct metrics *m;
     struct step_row row = {.step = 1, .tokens_per_s = -1, .parts = {4, parts, values}};
-    assert_int_equal(metrics_open(path, "r", 0, &m, NULL), 0);
+    assert_int_equal(metrics_open(path, 7, &m, NULL), 0);
     assert_int_equal(metrics_write(m, &row, NULL), 0);
     metrics_close(m);
     assert_int_equal(read_rows(lines, 1), 1);
@@ -128,7 +178,7 @@ static void what_several_layers_report_is_one_list(void **state)
 static void samples_stand_in_the_row_of_their_evaluation(void **state)
 {
     (void)state;
-    char lines[2][512];
+    char lines[2][1024];
     struct metrics *m;
     const char *const texts[] = {"one\n\"two\"", ""};
     struct step_row row = {.step = 1,
@@ -138,7 +188,7 @@ static void samples_stand_in_the_row_of_their_evaluation(void **state)
                            .nsamples = 2,
                            .samples = texts,
                            .sample_prompt = "say \\n"}; // an escape, as the job file has it
-    assert_int_equal(metrics_open(path, "r", 0, &m, NULL), 0);
+    assert_int_equal(metrics_open(path, 7, &m, NULL), 0);
     assert_int_equal(metrics_write(m, &row, NULL), 0);
     metrics_close(m);
     assert_int_equal(read_rows(lines, 2), 1);
@@ -150,11 +200,11 @@ static void samples_stand_in_the_row_of_their_evaluation(void **state)
 static void what_is_not_finite_is_null_and_listed(void **state)
 {
     (void)state;
-    char lines[2][512];
+    char lines[2][1024];
     struct metrics *m;
     struct step_row row = {
         .step = 1, .loss = (double)NAN, .grad_norm = (double)INFINITY, .tokens_per_s = -1};
-    assert_int_equal(metrics_open(path, "r", 0, &m, NULL), 0);
+    assert_int_equal(metrics_open(path, 7, &m, NULL), 0);
     assert_int_equal(metrics_write(m, &row, NULL), 0);
     metrics_close(m);
     assert_int_equal(read_rows(lines, 2), 1);
@@ -166,46 +216,77 @@ static void what_is_not_finite_is_null_and_listed(void **state)
     assert_null(strstr(list, "\"lr\""));
 }
 
-static void a_resume_keeps_the_rows_up_to_the_restored_step(void **state)
+static void a_newer_attempt_appends_behind_the_rows_of_older_ones(void **state)
 {
     (void)state;
-    char lines[40][512];
-    write_steps(0, 1, 14, 1);
-    write_steps(10, 11, 12, 2);
-    assert_int_equal(read_rows(lines, 40), 12);
-    for (int i = 0; i < 12; i++) {
-        assert_true(number(lines[i], "step") == i + 1);
-        assert_true(number(lines[i], "loss") == (i < 10 ? 1 : 2));
+    char lines[40][1024];
+    write_steps(1, 1, 14, 1);
+    write_steps(2, 11, 12, 2);
+    write_steps(3, 1, 1, 3);
+    assert_int_equal(read_rows(lines, 40), 17);
+    for (int i = 0; i < 17; i++) {
+        int attempt = i < 14 ? 1 : i < 16 ? 2 : 3;
+        assert_true(number(lines[i], "step") == (i < 14 ? i + 1 : i < 16 ? i - 3 : 1));
+        assert_true(number(lines[i], "attempt") == attempt && number(lines[i], "loss") == attempt);
     }
-    write_steps(0, 1, 1, 3); // a fresh start drops all
-    assert_int_equal(read_rows(lines, 40), 1);
 }
 
-static void a_torn_last_row_is_left_out(void **state)
+static void append_text(const char *text)
 {
-    (void)state;
-    char lines[40][512];
-    write_steps(0, 1, 5, 1);
     FILE *f = fopen(path, "ae");
     assert_non_null(f);
-    fputs("{\"step\":6,\"lo", f);
-    fclose(f);
+    fputs(text, f);
+    assert_int_equal(fclose(f), 0);
+}
+
+static void a_torn_last_row_is_cut_off(void **state)
+{
+    (void)state;
+    char lines[40][1024];
+    write_steps(1, 1, 5, 1);
+    append_text("{\"step\":6,\"lo");
     FILE *log = tmpfile();
     char said[512] = "";
     assert_non_null(log);
     int before = lead_stderr(fileno(log));
-    write_steps(9, 10, 10, 2);
+    write_steps(2, 6, 6, 2);
     lead_back(before);
     rewind(log);
     assert_non_null(fgets(said, sizeof said, log));
     fclose(log);
-    assert_non_null(strstr(said, "what follows step 5 is no row"));
+    assert_non_null(strstr(said, "its last row is not whole"));
     assert_int_equal(read_rows(lines, 40), 6);
-    assert_true(number(lines[5], "step") == 10);
+    assert_true(number(lines[5], "step") == 6);
+}
+
+// Of a file that holds nothing else, and longer than what is read at once.
+static void a_torn_row_that_is_all_there_is_leaves_an_empty_file(void **state)
+{
+    (void)state;
+    char lines[40][1024];
+    for (int i = 0; i < 20000; i++)
+        append_text("[[0123456789");
+    write_steps(1, 1, 1, 1);
+    assert_int_equal(read_rows(lines, 40), 1);
+    assert_true(number(lines[0], "step") == 1);
+}
+
+static void what_is_no_file_is_refused(void **state)
+{
+    (void)state;
+    struct metrics *m;
+    struct err e = {0};
+    assert_int_equal(mkfifo(path, 0600), 0);
+    assert_int_equal(metrics_open(path, 7, &m, &e), ERR_IO);
+    assert_non_null(strstr(e.text, "is not a file"));
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(symlink("/dev/null", path), 0);
+    assert_int_equal(metrics_open(path, 7, &m, &e), ERR_IO);
+    assert_non_null(strstr(e.text, "cannot open"));
 }
 
 // A model of many layers with many experts each tells the tokens of every one: such rows are long.
-static void a_resume_keeps_rows_of_many_numbers(void **state)
+static void rows_of_many_numbers_stay_whole(void **state)
 {
     (void)state;
     enum { LAYERS = 61, EXPERTS = 256 };
@@ -218,13 +299,13 @@ static void a_resume_keeps_rows_of_many_numbers(void **state)
     for (int i = 0; i < LAYERS * EXPERTS; i++)
         tokens[i] = 1000000 + i;
     struct step_row row = {.tokens_per_s = -1, .parts = {LAYERS, parts, tokens}};
-    assert_int_equal(metrics_open(path, "r", 0, &m, NULL), 0);
+    assert_int_equal(metrics_open(path, 7, &m, NULL), 0);
     for (row.step = 1; row.step <= 2; row.step++)
         assert_int_equal(metrics_write(m, &row, NULL), 0);
     metrics_close(m);
     assert_int_equal(stat(path, &before), 0);
     assert_true(before.st_size > 2 * 8 * LAYERS * EXPERTS); // seven digits and a comma each
-    assert_int_equal(metrics_open(path, "r", 2, &m, NULL), 0);
+    assert_int_equal(metrics_open(path, 7, &m, NULL), 0);
     metrics_close(m);
     assert_int_equal(stat(path, &after), 0);
     assert_int_equal(after.st_size, before.st_size);
@@ -234,14 +315,14 @@ static void a_resume_keeps_rows_of_many_numbers(void **state)
 static void a_row_that_does_not_fit_leaves_nothing_behind(void **state)
 {
     (void)state;
-    char lines[40][512];
+    char lines[40][1024];
     struct metrics *m;
     struct err e = {0};
     struct step_row row = {.step = 3, .loss = 1, .tokens_per_s = -1};
     struct rlimit before, small;
     struct stat st;
     write_steps(0, 1, 2, 1);
-    assert_int_equal(metrics_open(path, "run7", 2, &m, &e), 0);
+    assert_int_equal(metrics_open(path, 7, &m, &e), 0);
     assert_int_equal(stat(path, &st), 0);
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
     small = (struct rlimit){(rlim_t)st.st_size + 20, before.rlim_max};
@@ -257,21 +338,6 @@ static void a_row_that_does_not_fit_leaves_nothing_behind(void **state)
     assert_true(number(lines[2], "step") == 4);
 }
 
-static void a_zombie_keeps_writing_to_the_old_file(void **state)
-{
-    (void)state;
-    char lines[40][512];
-    struct metrics *old;
-    write_steps(0, 1, 4, 1);
-    assert_int_equal(metrics_open(path, "r", 4, &old, NULL), 0);
-    write_steps(4, 5, 5, 2);
-    struct step_row row = {.step = 5, .loss = 99};
-    assert_int_equal(metrics_write(old, &row, NULL), 0);
-    metrics_close(old);
-    assert_int_equal(read_rows(lines, 40), 5);
-    assert_true(number(lines[4], "loss") == 2);
-}
-
 // What stands in the log of stderr since lead_stderr(); `said` is cut to its size.
 static void read_log(FILE *log, int before, char *said, size_t size)
 {
@@ -285,7 +351,7 @@ static void read_log(FILE *log, int before, char *said, size_t size)
 static void a_file_whose_folder_was_removed_is_made_again_with_all_its_rows(void **state)
 {
     (void)state;
-    char lines[40][512], said[2000], dir[64];
+    char lines[40][1024], said[2000], dir[64];
     struct metrics *m;
     FILE *log = tmpfile();
     assert_non_null(log);
@@ -293,7 +359,7 @@ static void a_file_whose_folder_was_removed_is_made_again_with_all_its_rows(void
     assert_int_equal(mkdir(dir, 0755), 0);
     snprintf(path, sizeof path, "%.58s/m", dir);
     write_steps(0, 1, 3, 1);
-    assert_int_equal(metrics_open(path, "r", 3, &m, NULL), 0);
+    assert_int_equal(metrics_open(path, 7, &m, NULL), 0);
     assert_int_equal(unlink(path), 0);
     assert_int_equal(rmdir(dir), 0);
     int before = lead_stderr(fileno(log));
@@ -327,13 +393,13 @@ static void write_row(struct metrics *m, int64_t step)
 static void a_file_that_could_not_be_put_back_is_tried_again_after_a_pause(void **state)
 {
     (void)state;
-    char lines[40][512], dir[64];
+    char lines[40][1024], dir[64];
     struct metrics *m;
     snprintf(dir, sizeof dir, "%.58s.d", path);
     assert_int_equal(mkdir(dir, 0755), 0);
     snprintf(path, sizeof path, "%.58s/m", dir);
     write_steps(0, 1, 3, 1);
-    assert_int_equal(metrics_open(path, "r", 3, &m, NULL), 0);
+    assert_int_equal(metrics_open(path, 7, &m, NULL), 0);
     assert_int_equal(unlink(path), 0);
     assert_int_equal(rmdir(dir), 0);
     int64_t began = clock_mono_ns(), step = 3;
@@ -362,7 +428,7 @@ static void rows_whose_folder_never_comes_back_are_said_to_be_lost(void **state)
     snprintf(dir, sizeof dir, "%.58s.d", path);
     assert_int_equal(mkdir(dir, 0755), 0);
     snprintf(path, sizeof path, "%.58s/m", dir);
-    assert_int_equal(metrics_open(path, "r", 0, &m, NULL), 0);
+    assert_int_equal(metrics_open(path, 7, &m, NULL), 0);
     assert_int_equal(unlink(path), 0);
     assert_int_equal(rmdir(dir), 0);
     int before = lead_stderr(fileno(log));
@@ -379,11 +445,14 @@ int main(void)
         CASE(what_several_layers_report_is_one_list),
         CASE(samples_stand_in_the_row_of_their_evaluation),
         CASE(what_is_not_finite_is_null_and_listed),
-        CASE(a_resume_keeps_the_rows_up_to_the_restored_step),
-        CASE(a_resume_keeps_rows_of_many_numbers),
-        CASE(a_torn_last_row_is_left_out),
+        CASE(what_is_not_known_is_null_and_nothing_else),
+        CASE(a_detail_names_its_step_and_its_groups),
+        CASE(a_newer_attempt_appends_behind_the_rows_of_older_ones),
+        CASE(rows_of_many_numbers_stay_whole),
+        CASE(a_torn_last_row_is_cut_off),
+        CASE(a_torn_row_that_is_all_there_is_leaves_an_empty_file),
+        CASE(what_is_no_file_is_refused),
         CASE(a_row_that_does_not_fit_leaves_nothing_behind),
-        CASE(a_zombie_keeps_writing_to_the_old_file),
         CASE(a_file_whose_folder_was_removed_is_made_again_with_all_its_rows),
         CASE(a_file_that_could_not_be_put_back_is_tried_again_after_a_pause),
         CASE(rows_whose_folder_never_comes_back_are_said_to_be_lost),

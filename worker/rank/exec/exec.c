@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/attempt/page.h"
+#include "common/base/clock.h"
 #include "common/base/heap.h"
 #include "common/compile/graph/optable.h"
 #include "common/compile/program/group.h"
@@ -40,8 +41,9 @@ struct exec {
     struct group group[COMMUNICATORS]; // by the fabric's number of its communicator
     int ngroups;
     struct lane inputs, saves;
-    bool saving; // a save is being copied, so what it holds may not change yet
-    int last;    // the program that ran last; −1: none
+    bool saving;              // a save is being copied, so what it holds may not change yet
+    int last;                 // the program that ran last; −1: none
+    int64_t communication_ns; // where collectives run on this thread: in them so far
     void *region[REGION_COUNT];
     struct loaded loaded[PROGRAM_KINDS];
 };
@@ -425,33 +427,36 @@ void exec_close(struct exec *x)
 
 // ---- running -----------------------------------------------------------------------------------
 
-static int run_op(struct exec *x, const struct bound *b, struct err *e)
-{
-    const struct instr *i = b->instr;
-    return b->calls ? x->o.backend->op.run_many[i->op](x->stream, b->calls, i->with + 1, e)
-                    : x->o.backend->op.run[i->op](x->stream, &b->call, e);
-}
-
 static int put_mark(struct exec *x, const struct loaded *l, const struct bound *b, struct err *e)
 {
     int begins = l->begins ? l->begins[b - l->bound] : 0;
     return begins ? marks_put(x->marks, x->stream, b->instr, begins, e) : 0;
 }
 
+static int run_collective(struct exec *x, const struct bound *b, struct err *e)
+{
+    x->communication_ns -= clock_mono_ns();
+    int rc = b->instr->kind == INSTR_WAIT ? x->transport->wait(b->collective, x->stream, e)
+                                          : x->transport->start(b->collective, x->stream, e);
+    x->communication_ns += clock_mono_ns();
+    return rc;
+}
+
 // Queues an instruction's work on the stream.
 static int run_instr(struct exec *x, const struct bound *b, struct err *e)
 {
-    switch (b->instr->kind) {
+    const struct instr *i = b->instr;
+    switch (i->kind) {
     case INSTR_MARK:
         return 0;
     case INSTR_OP:
-        return run_op(x, b, e);
+        return b->calls ? x->o.backend->op.run_many[i->op](x->stream, b->calls, i->with + 1, e)
+                        : x->o.backend->op.run[i->op](x->stream, &b->call, e);
     case INSTR_START:
     case INSTR_SEND:
     case INSTR_RECV:
-        return x->transport->start(b->collective, x->stream, e);
     case INSTR_WAIT:
-        return x->transport->wait(b->collective, x->stream, e);
+        return run_collective(x, b, e);
     }
     return 0;
 }
@@ -635,10 +640,14 @@ struct stream_q *exec_stream(struct exec *x)
     return x->stream;
 }
 
+int64_t exec_communication_ns(const struct exec *x)
+{
+    return x->separate && x->fabric ? -1 : x->communication_ns;
+}
+
 int exec_put(struct exec *x, void *device_to, const void *from, size_t bytes, struct err *e)
 {
-    int rc = x->o.backend->stream.copy(x->stream, device_to, from, bytes, e);
-    return rc ? rc : x->o.backend->stream.sync(x->stream, e);
+    return exec_get(x, device_to, from, bytes, e); // a copy knows where its memory lies
 }
 
 int exec_get(struct exec *x, void *to, const void *device_from, size_t bytes, struct err *e)
@@ -653,8 +662,7 @@ int exec_get(struct exec *x, void *to, const void *device_from, size_t bytes, st
 // runs. Programs share input buffers: where another program ran before, its end is waited for.
 int exec_inputs_begin(struct exec *x, enum program_kind kind, struct err *e)
 {
-    bool marked = kind == PROGRAM_TRAIN && x->last == (int)kind;
-    int rc = marked ? 0 : lane_mark(&x->inputs, e);
+    int rc = kind == PROGRAM_TRAIN && x->last == (int)kind ? 0 : lane_mark(&x->inputs, e);
     return rc ? rc : lane_begin(&x->inputs, e);
 }
 

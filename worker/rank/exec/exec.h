@@ -61,6 +61,9 @@ void exec_show(struct exec *x);
 const struct buffer *exec_buffer(const struct exec *x, enum program_kind kind, const char *name,
                                  void **device_pointer);
 struct stream_q *exec_stream(struct exec *x);
+// How long the computation has stood still for collectives so far, of all programs; −1: the device does
+// not say, because they run in its own queue.
+int64_t exec_communication_ns(const struct exec *x);
 
 // Host ↔ device through the stream; put returns when `from` may be changed, get when `to` is
 // filled.

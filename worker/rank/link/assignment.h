@@ -24,7 +24,7 @@ struct assignment {
     const char *job_hash; // job_hash() of it as text
     char job_id[ID_LEN], cluster_id[ID_LEN];
     char attempt_id[ID_LEN]; // random; the epoch's fence file holds it
-    char run_id[ID_LEN];     // stands in each row of metrics; the same in every attempt of a job
+    char run_id[ID_LEN];     // the same in every attempt of a job; manifests hold it
     uint64_t epoch;
     int rank, ranks;
     int threads;           // of the device; 0: as the job says

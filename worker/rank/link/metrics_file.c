@@ -19,12 +19,12 @@
 
 struct metrics {
     int fd;
-    off_t end;        // of the last whole row
+    bool torn;        // half a row stands at the end of the file: the next row begins on a new line
     bool away;        // somebody removed the file, and it could not be put back yet
     int64_t again_ns; // while it is away: when to try next to put it back
     int64_t pause_ns; // while it is away: how long to wait after that
     char path[4096];
-    char run_id[64];
+    uint64_t attempt;
     struct buf line;
     struct json_out json;
 };
@@ -34,93 +34,74 @@ struct metrics {
 #define FIRST_PAUSE_NS (1 * CLOCK_S)
 #define LAST_PAUSE_NS  (64 * CLOCK_S)
 
-static int write_all(int fd, const char *data, size_t len)
+// How much of it was written; where that is not all, errno says why.
+static size_t write_all(int fd, const char *data, size_t len)
 {
-    while (len > 0) {
-        ssize_t n = write(fd, data, len);
+    size_t done = 0;
+    while (done < len) {
+        ssize_t n = write(fd, data + done, len - done);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
+            break;
+        done += (size_t)n;
+    }
+    return done;
+}
+
+// Where the last whole line ends; −1: the file cannot be read.
+static off_t find_whole_end(int fd, off_t size)
+{
+    char piece[1 << 16];
+    for (off_t end = size; end > 0;) {
+        off_t begin = end > (off_t)sizeof piece ? end - (off_t)sizeof piece : 0;
+        ssize_t n = pread(fd, piece, (size_t)(end - begin), begin);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n != end - begin)
             return -1;
-        data += n;
-        len -= (size_t)n;
+        const char *newline = memrchr(piece, '\n', (size_t)n);
+        if (newline)
+            return begin + (newline - piece) + 1;
+        end = begin;
     }
     return 0;
 }
 
-// A new, empty file in place of any that is there. It is opened to read too, for put_back().
-static int make_file(const char *path)
+// Half a row at the end is of a process that was killed, or of a disk that was full.
+static int cut_torn_row(struct metrics *m, struct err *e)
 {
-    (void)unlink(path);
-    return open(path, O_RDWR | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0644);
+    struct stat st;
+    if (fstat(m->fd, &st))
+        return err_errno(e, ERR_IO, "cannot read %s", m->path);
+    if (!S_ISREG(st.st_mode))
+        return err_set(e, ERR_IO, "%s is not a file: rows of metrics cannot be written there",
+                       m->path);
+    off_t end = find_whole_end(m->fd, st.st_size);
+    if (end < 0)
+        return err_errno(e, ERR_IO, "cannot read %s", m->path);
+    if (end == st.st_size)
+        return 0;
+    log_warn("metrics", "%s: its last row is not whole and is left out", m->path);
+    m->torn = ftruncate(m->fd, end) != 0;
+    return 0;
 }
 
-// Reads the step of a row; false where the line is not a whole row.
-static bool read_row_step(const char *line, size_t len, int64_t *step)
+int metrics_open(const char *path, uint64_t attempt, struct metrics **out, struct err *e)
 {
-    struct arena a;
-    arena_init(&a);
-    struct json *row;
-    bool whole = len > 0 && line[len - 1] == '\n' && !json_parse(&a, line, len - 1, &row, NULL) &&
-                 row->type == JSON_OBJECT && !json_get_int(row, "step", step, NULL);
-    arena_clear(&a);
-    return whole;
-}
-
-// Copies the rows up to the restored step. Rows come in the order of their steps.
-static int copy_rows(const char *path, int64_t restored_step, int to, struct err *e)
-{
-    FILE *f = restored_step > 0 ? fopen(path, "re") : NULL;
-    if (!f)
-        return restored_step > 0 && errno != ENOENT ? err_errno(e, ERR_IO, "cannot read %s", path)
-                                                    : 0;
-    char *line = NULL;
-    size_t cap = 0;
-    ssize_t n;
-    int64_t copied = 0;
-    int rc = 0;
-    while ((n = getline(&line, &cap, f)) > 0) {
-        int64_t step;
-        if (!read_row_step(line, (size_t)n, &step)) {
-            log_warn("metrics", "%s: what follows step %lld is no row of metrics and is left out",
-                     path, (long long)copied);
-            break;
-        }
-        if (step > restored_step)
-            break;
-        copied = step;
-        if (write_all(to, line, (size_t)n)) {
-            rc = err_errno(e, ERR_IO, "cannot write %s.new", path);
-            break;
-        }
-    }
-    free(line);
-    fclose(f);
-    return rc;
-}
-
-int metrics_open(const char *path, const char *run_id, int64_t restored_step, struct metrics **out,
-                 struct err *e)
-{
-    char tmp[4096];
-    if ((size_t)snprintf(tmp, sizeof tmp, "%s.new", path) >= sizeof tmp)
-        return err_set(e, ERR_LIMIT, "the path %s is too long", path);
-    int fd = make_file(tmp);
-    if (fd < 0)
-        return err_errno(e, ERR_IO, "cannot make %s", tmp);
-    int rc = copy_rows(path, restored_step, fd, e);
-    if (!rc && rename(tmp, path))
-        rc = err_errno(e, ERR_IO, "cannot rename %s to %s", tmp, path);
+    struct metrics *m = heap_alloc(sizeof *m);
+    *m = (struct metrics){.attempt = attempt};
+    bool fits = (size_t)snprintf(m->path, sizeof m->path, "%s", path) < sizeof m->path;
+    m->fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644);
+    int rc = m->fd < 0 ? err_errno(e, ERR_IO, "cannot open %s", path) : cut_torn_row(m, e);
+    if (!fits)
+        rc = err_set(e, ERR_LIMIT, "the path %s is too long", path);
     if (rc) {
-        close(fd);
-        (void)unlink(tmp);
+        if (m->fd >= 0)
+            close(m->fd);
+        free(m);
         return rc;
     }
-    struct metrics *m = heap_alloc(sizeof *m);
-    m->fd = fd;
-    m->end = lseek(fd, 0, SEEK_END);
-    snprintf(m->path, sizeof m->path, "%s", path);
-    snprintf(m->run_id, sizeof m->run_id, "%s", run_id);
     *out = m;
     return 0;
 }
@@ -178,19 +159,19 @@ static void put_parts(struct json_out *w, const struct row_parts *parts, const c
 
 // ---- a file that somebody removed ----
 
-static int copy_all(int from, off_t end, int to)
+static int copy_all(int from, int to)
 {
     char piece[1 << 16];
-    for (off_t at = 0; at < end;) {
-        size_t want = end - at < (off_t)sizeof piece ? (size_t)(end - at) : sizeof piece;
-        ssize_t n = pread(from, piece, want, at);
+    for (off_t at = 0;;) {
+        ssize_t n = pread(from, piece, sizeof piece, at);
         if (n < 0 && errno == EINTR)
             continue;
-        if (n <= 0 || write_all(to, piece, (size_t)n))
+        if (n < 0 || write_all(to, piece, (size_t)n) < (size_t)n)
             return -1;
+        if (n == 0)
+            return 0;
         at += n;
     }
-    return 0;
 }
 
 // Makes the file again with all its rows, which the open descriptor still holds. It never replaces a
@@ -199,10 +180,11 @@ static int put_back(struct metrics *m)
 {
     char tmp[sizeof m->path + 8];
     snprintf(tmp, sizeof tmp, "%s.again", m->path);
-    int fd = make_file(tmp);
+    (void)unlink(tmp);
+    int fd = open(tmp, O_RDWR | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0644);
     if (fd < 0)
         return -1;
-    int rc = copy_all(m->fd, m->end, fd);
+    int rc = copy_all(m->fd, fd);
     if (!rc)
         rc = durable_rename_new(AT_FDCWD, tmp, m->path, NULL);
     if (rc) {
@@ -254,51 +236,103 @@ const char *row_speed_text(const struct step_row *row, char out[40])
     return out;
 }
 
+// What is not known is null. What is not finite is null too, but listed under "nonfinite".
+static void put_known(struct json_out *w, const char *key, bool known, double value)
+{
+    if (known)
+        json_double(w, key, value);
+    else
+        json_null(w, key);
+}
+
+static void put_detail(struct json_out *w, const struct row_detail *d)
+{
+    json_object(w, "detail");
+    json_int(w, "step", d->step);
+    json_object(w, "groups");
+    for (int i = 0; i < d->n; i++) {
+        json_object(w, d->group[i].name);
+        json_double(w, "weight_norm", d->group[i].weight_norm);
+        json_double(w, "update_norm", d->group[i].update_norm);
+        json_end(w);
+    }
+    json_end(w);
+    json_end(w);
+}
+
+static void put_evaluation(struct json_out *w, const struct step_row *row)
+{
+    json_double(w, "eval_loss", row->eval_loss);
+    put_known(w, "eval_accuracy", !isnan(row->eval_accuracy), row->eval_accuracy);
+    put_parts(w, &row->eval_parts, "eval_");
+    if (!row->nsamples)
+        return;
+    json_array(w, "samples");
+    for (int k = 0; k < row->nsamples; k++)
+        json_str(w, NULL, row->samples[k]);
+    json_end(w);
+    json_str(w, "prompt", row->sample_prompt);
+}
+
+static void print_row(struct metrics *m, const struct step_row *row)
+{
+    struct json_out *w = &m->json;
+    json_out_init(w, &m->line);
+    json_object(w, NULL);
+    json_int(w, "step", row->step);
+    json_uint(w, "attempt", m->attempt);
+    json_int(w, "t_ms", row->t_ms);
+    json_double(w, "loss", row->loss);
+    json_double(w, "loss_mean", row->loss_mean);
+    put_parts(w, &row->parts, "");
+    json_double(w, "grad_norm", row->grad_norm);
+    json_double(w, "lr", row->lr);
+    put_known(w, "tokens_per_s", row->tokens_per_s >= 0, row->tokens_per_s);
+    json_double(w, "samples_per_s", row->samples_per_s);
+    json_double(w, "step_ms", row->step_ms);
+    json_double(w, "input_ms", row->input_ms);
+    json_double(w, "compute_ms", row->compute_ms);
+    put_known(w, "communication_ms", row->communication_ms >= 0, row->communication_ms);
+    json_double(w, "checkpoint_ms", row->checkpoint_ms);
+    json_double(w, "flops_per_s", row->flops_per_s);
+    put_known(w, "mfu", row->mfu >= 0, row->mfu);
+    json_uint(w, "memory_bytes", row->memory_bytes);
+    json_uint(w, "memory_planned_bytes", row->memory_planned_bytes);
+    json_int(w, "dropped", row->dropped);
+    if (row->evaluated)
+        put_evaluation(w, row);
+    if (row->detail.n)
+        put_detail(w, &row->detail);
+    if (w->nonfinite.len > 0)
+        json_nonfinite(w);
+    json_end(w);
+    json_out_clear(w);
+}
+
+// Takes back the part of a row that was written, unless a zombie appended something behind it.
+static void take_back(struct metrics *m, size_t part)
+{
+    struct stat st;
+    off_t end = lseek(m->fd, 0, SEEK_CUR); // of what was written last
+    bool last = !fstat(m->fd, &st) && st.st_size == end;
+    m->torn = !last || ftruncate(m->fd, end - (off_t)part);
+}
+
 int metrics_write(struct metrics *m, const struct step_row *row, struct err *e)
 {
     buf_reset(&m->line);
-    json_out_init(&m->json, &m->line);
-    json_object(&m->json, NULL);
-    json_int(&m->json, "step", row->step);
-    json_double(&m->json, "loss", row->loss);
-    put_parts(&m->json, &row->parts, "");
-    json_double(&m->json, "grad_norm", row->grad_norm);
-    json_double(&m->json, "lr", row->lr);
-    if (row->tokens_per_s < 0)
-        json_null(&m->json, "tokens_per_s");
-    else
-        json_double(&m->json, "tokens_per_s", row->tokens_per_s);
-    json_double(&m->json, "samples_per_s", row->samples_per_s);
-    json_double(&m->json, "step_ms", row->step_ms);
-    json_str(&m->json, "run", m->run_id);
-    if (row->evaluated) {
-        json_double(&m->json, "eval_loss", row->eval_loss);
-        if (isnan(row->eval_accuracy)) // a decoder has none
-            json_null(&m->json, "eval_accuracy");
-        else
-            json_double(&m->json, "eval_accuracy", row->eval_accuracy);
-        put_parts(&m->json, &row->eval_parts, "eval_");
-    }
-    if (row->nsamples) {
-        json_array(&m->json, "samples");
-        for (int k = 0; k < row->nsamples; k++)
-            json_str(&m->json, NULL, row->samples[k]);
-        json_end(&m->json);
-        json_str(&m->json, "prompt", row->sample_prompt);
-    }
-    if (m->json.nonfinite.len > 0)
-        json_nonfinite(&m->json);
-    json_end(&m->json);
-    json_out_clear(&m->json);
+    if (m->torn)
+        buf_putc(&m->line, '\n'); // ends the half
+    print_row(m, row);
     buf_putc(&m->line, '\n');
-    if (write_all(m->fd, m->line.data, m->line.len)) {
+    size_t written = write_all(m->fd, m->line.data, m->line.len);
+    if (written < m->line.len) {
         err_errno(e, ERR_IO, "cannot write %s", m->path);
-        if (ftruncate(m->fd, m->end))
-            log_warn("metrics", "%s: half a row stays: a resume leaves out what follows it",
-                     m->path);
+        if (written)
+            take_back(m, written);
         return ERR_IO;
     }
-    m->end += (off_t)m->line.len;
+    m->torn = false;
     look_for_file(m, false);
     return 0;
 }

@@ -9,10 +9,13 @@
 
 // The fields that both structs have under one name.
 // clang-format off
-#define ROW_FIELDS(X)                                      \
-    X(step) X(steps) X(loss) X(grad_norm) X(lr)            \
-    X(tokens_per_s) X(samples_per_s) X(step_ms) X(mean_ms) \
-    X(evaluated) X(eval_loss) X(eval_accuracy) X(dropped)
+#define ROW_FIELDS(X)                                          \
+    X(step) X(steps) X(loss) X(loss_mean) X(grad_norm) X(lr)   \
+    X(tokens_per_s) X(samples_per_s) X(step_ms) X(mean_ms)     \
+    X(input_ms) X(compute_ms) X(communication_ms)              \
+    X(checkpoint_ms) X(flops_per_s) X(mfu) X(memory_bytes)     \
+    X(memory_planned_bytes) X(dropped)                         \
+    X(evaluated) X(eval_loss) X(eval_accuracy)
 // clang-format on
 #define COPY(field) out->field = from->field;
 

@@ -40,5 +40,8 @@ struct feed_options {
 size_t feed_bytes(const struct dataset *set, int microbatches, int64_t local);
 int feed_open(const struct feed_options *o, struct feed **out, struct err *e);
 void feed_close(struct feed *f); // null is fine; joins the thread
+// Waits until feed_next() would not, and no longer than until a time of the monotonic clock; whether it
+// came to that.
+bool feed_wait(struct feed *f, int64_t until_ns);
 // Waits for the next step's batch; it stays valid until the next call.
 int feed_next(struct feed *f, struct batch *out, struct err *e);

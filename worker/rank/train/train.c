@@ -13,6 +13,7 @@
 #include <math.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "common/attempt/page.h"
 #include "common/base/clock.h"
@@ -40,12 +41,29 @@ static int put_scalars(struct trainer *t, int64_t step, struct words *w, struct 
     return rc || !t->step ? rc : b->stream.copy(q, t->step, &w->step, sizeof w->step, e);
 }
 
+// Waits for the feed. That time is lost only where the device has nothing to do meanwhile: the step
+// before has ended, which is looked for without waiting.
+static int wait_for_batch(struct trainer *t, int64_t step, struct in_flight *f, struct err *e)
+{
+    struct in_flight *before = &t->flight[(step + 1) & 1];
+    bool idle = !before->behind;
+    int64_t idle_ns = clock_mono_ns();
+    int rc = 0;
+    while (!rc && !feed_wait(t->feed, clock_mono_ns() + (idle ? CLOCK_S : CLOCK_MS)))
+        if (!idle && !(rc = t->exec_options.backend->event.query(before->done, &idle, e)) && idle)
+            before->ended_ns = idle_ns = clock_mono_ns();
+    f->spent.input_ns = idle ? clock_mono_ns() - idle_ns : 0;
+    return rc;
+}
+
 static int queue_batch(struct trainer *t, int64_t step, struct in_flight *f, struct err *e)
 {
     const struct backend *b = t->exec_options.backend;
     struct batch batch;
     // feed_next() lets the feed read over the batch of the step before: its copy must be over.
     int rc = b->event.sync(t->flight[(step + 1) & 1].fed, e);
+    if (!rc)
+        rc = wait_for_batch(t, step, f, e);
     if (!rc)
         rc = feed_next(t->feed, &batch, e);
     if (!rc)
@@ -74,20 +92,20 @@ static int queue_metrics(struct trainer *t, struct in_flight *f, struct err *e)
 static int queue_step(struct trainer *t, int64_t step, struct in_flight *f, struct err *e)
 {
     f->begun_ns = clock_mono_ns();
+    f->ended_ns = 0;
+    f->spent = (struct spent){.checkpoint_ns = t->stalled_ns};
+    t->stalled_ns = 0;
     int rc = queue_batch(t, step, f, e);
     if (!rc)
         rc = put_scalars(t, step, f->words, e);
+    int64_t before_ns = exec_communication_ns(t->exec);
     if (!rc)
         rc = exec_run(t->exec, PROGRAM_TRAIN, e);
-    return rc ? rc : queue_metrics(t, f, e);
-}
-
-static void set_row_time(struct trainer *t, struct step_row *row, int64_t ns)
-{
-    row->step_ms = (double)ns / CLOCK_MS;
-    row->tokens_per_s =
-        t->set.seq ? (double)(t->job->data.batch * t->set.seq) * 1000 / row->step_ms : -1;
-    row->samples_per_s = (double)t->job->data.batch * 1000 / row->step_ms;
+    f->spent.communication_ns = before_ns < 0 ? -1 : exec_communication_ns(t->exec) - before_ns;
+    if (!rc)
+        rc = queue_metrics(t, f, e);
+    f->spent.step_ns = clock_mono_ns() - f->begun_ns + f->spent.checkpoint_ns;
+    return rc;
 }
 
 // Waits until a step's metrics have come. A step that the device finished only after it was queued
@@ -95,10 +113,11 @@ static void set_row_time(struct trainer *t, struct step_row *row, int64_t ns)
 static int wait_for_metrics(struct trainer *t, struct in_flight *f, struct err *e)
 {
     int rc = t->exec_options.backend->event.sync(f->done, e);
-    int64_t now = clock_mono_ns();
     if (!rc && f->behind) {
-        set_row_time(t, &f->row, now - (f->begun_ns > t->ended_ns ? f->begun_ns : t->ended_ns));
-        t->ended_ns = now;
+        int64_t ended_ns = f->ended_ns ? f->ended_ns : clock_mono_ns();
+        int64_t begun_ns = f->begun_ns > t->ended_ns ? f->begun_ns : t->ended_ns;
+        f->spent.step_ns = ended_ns - begun_ns + f->spent.checkpoint_ns;
+        t->ended_ns = ended_ns;
         f->behind = false;
     }
     return rc;
@@ -113,7 +132,6 @@ static int run_step(struct trainer *t, int64_t step, struct in_flight *f, struct
                                .steps = t->job->train.steps,
                                .lr = lr_at(&t->job->schedule, step),
                                .parts = {t->nparts, t->parts, f->part_value}};
-    set_row_time(t, &f->row, clock_mono_ns() - f->begun_ns);
     f->reported = false;
     return rc;
 }
@@ -158,22 +176,68 @@ static bool is_finite(const float *metrics)
     return isfinite(metrics[METRIC_LOSS]) && isfinite(metrics[METRIC_SQNORM]);
 }
 
-// Sends the row of a finished step, once.
+static bool is_due(int64_t every, int64_t done)
+{
+    return every > 0 && done % every == 0;
+}
+
+// Where the time of the steps since the newest row went, a step. What is not waiting is computation.
+static void fill_times(const struct trainer *t, struct step_row *row)
+{
+    const struct spent *s = &t->since.spent;
+    double ms = 1.0 / CLOCK_MS / (double)t->since.steps, batch = (double)t->job->data.batch;
+    int64_t known = s->communication_ns < 0 ? 0 : s->communication_ns;
+    int64_t rest = s->step_ns - s->input_ns - known - s->checkpoint_ns;
+    row->step_ms = (double)s->step_ns * ms;
+    row->input_ms = (double)s->input_ns * ms;
+    row->communication_ms = s->communication_ns < 0 ? -1 : (double)known * ms;
+    row->checkpoint_ms = (double)s->checkpoint_ns * ms;
+    row->compute_ms = rest > 0 ? (double)rest * ms : 0;
+    row->samples_per_s = batch * 1000 / row->step_ms;
+    row->tokens_per_s = t->set.seq ? row->samples_per_s * (double)t->set.seq : -1;
+    row->flops_per_s = t->use.flops * 1000 / row->step_ms;
+    row->mfu = t->use.peak > 0 ? row->flops_per_s / t->use.peak : -1;
+}
+
+static void add_to_sums(struct trainer *t, const struct in_flight *f)
+{
+    struct spent *s = &t->since.spent;
+    t->since.steps++;
+    t->since.loss += f->row.loss;
+    s->step_ns += f->spent.step_ns;
+    s->input_ns += f->spent.input_ns;
+    s->communication_ns += f->spent.communication_ns;
+    s->checkpoint_ns += f->spent.checkpoint_ns;
+}
+
+// Sends the row of a finished step, once. The file gets those that are due.
 static void report_row(struct trainer *t, struct in_flight *f)
 {
+    const float *metrics = f->words->metrics;
+    struct step_row *row = &f->row;
     if (f->reported)
         return;
     f->reported = true;
-    f->row.loss = f->words->metrics[METRIC_LOSS];
+    row->t_ms = clock_wall_ms();
+    row->loss = metrics[METRIC_LOSS];
     for (int64_t i = 0; i < t->metrics_slots - METRIC_PARTS; i++)
-        f->part_value[i] = (double)f->words->metrics[METRIC_PARTS + i];
-    f->row.grad_norm = sqrt((double)f->words->metrics[METRIC_SQNORM]);
-    f->row.mean_ms = pace_add(&t->pace, f->row.step_ms);
-    f->row.dropped = t->dropped += !is_finite(f->words->metrics);
-    link_step_report(t->link, &f->row);
-    log_row(t, &f->row);
+        f->part_value[i] = (double)metrics[METRIC_PARTS + i];
+    row->grad_norm = sqrt((double)metrics[METRIC_SQNORM]);
+    row->dropped = t->dropped += !is_finite(metrics);
+    add_to_sums(t, f);
+    row->loss_mean = t->since.loss / (double)t->since.steps;
+    fill_times(t, row);
+    row->mean_ms = pace_add(&t->pace, (double)f->spent.step_ns / CLOCK_MS);
+    row->memory_bytes = device_use_memory(&t->use, clock_mono_ns());
+    row->memory_planned_bytes = t->use.planned;
+    link_step_report(t->link, row);
+    log_row(t, row);
+    if (!row->evaluated && !f->last && is_finite(metrics) &&
+        !is_due(t->job->train.log_every, row->step))
+        return;
     if (t->metrics)
-        write_row(t, &f->row);
+        write_row(t, row);
+    memset(&t->since, 0, sizeof t->since);
 }
 
 // Waits for a step's metrics and acts on them. They are the same numbers on every rank, so all ranks
@@ -205,11 +269,6 @@ static int look_at_metrics(struct trainer *t, struct in_flight *f, struct err *e
                    "loss or gradient is not finite for %d step%s in a row, up to %s%lld",
                    t->nonfinite, t->nonfinite == 1 ? "" : "s", last ? "the last, " : "",
                    (long long)f->row.step);
-}
-
-static bool is_due(int64_t every, int64_t done)
-{
-    return every > 0 && done % every == 0;
 }
 
 // Lines of the log are short: a long text becomes several lines, and its line breaks become \n.
@@ -291,7 +350,10 @@ static int begin_save(struct trainer *t, int64_t done, const struct in_flight *f
     bool waits = !t->job->checkpoint.async;
     if (waits)
         page_state(t->assignment->page, RANK_SAVING);
+    int64_t begun_ns = clock_mono_ns();
     int rc = saver_begin(t->saver, &at, e);
+    if (!f || !f->behind) // else the device had a step to run meanwhile
+        t->stalled_ns += clock_mono_ns() - begun_ns;
     if (waits)
         page_state(t->assignment->page, RANK_RUNNING);
     return rc;
@@ -332,6 +394,7 @@ static int finish_training(struct trainer *t, int64_t done, struct err *e)
     struct in_flight *f = &t->flight[(done - 1) & 1];
     const struct save_point at = make_point(t, done, f);
     page_state(t->assignment->page, RANK_SAVING);
+    f->last = true;
     int rc = look_at_metrics(t, f, e);
     return rc ? rc : saver_finish(t->saver, &at, e);
 }

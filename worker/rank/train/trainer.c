@@ -514,14 +514,16 @@ int trainer_open(struct trainer *t, struct err *e)
     else if (!rc)
         rc = open_saver(t, e);
     if (!rc && t->assignment->metrics)
-        rc = metrics_open(t->assignment->metrics, t->assignment->run_id,
-                          t->assignment->restore_step, &t->metrics, e);
+        rc = metrics_open(t->assignment->metrics, t->assignment->epoch, &t->metrics, e);
     if (rc)
         return rc;
     rc = exec_check_memory(t->exec, e);
     if (rc)
         return rc;
     log_plan(t);
+    if (!t->assignment->only && t->assignment->rank == 0)
+        device_use_init(&t->use, t->job, &t->compiled, t->exec_options.backend, t->device,
+                        t->assignment->rank);
     page_state(t->assignment->page, RANK_READY);
     char hash[128];
     format_hash(t, hash, sizeof hash);

@@ -8,6 +8,7 @@
 #include "worker/rank/exec/model_state.h"
 #include "worker/rank/link/rank_link.h"
 #include "worker/rank/save/saver.h"
+#include "worker/rank/train/device_use.h"
 #include "worker/rank/train/evaluate.h"
 #include "worker/rank/train/job_history.h"
 #include "worker/rank/train/pace.h"
@@ -21,6 +22,15 @@ struct words {
     float metrics[];                                  // from the device, trainer.metrics_slots
 };
 
+// Where the time of one step, or of several, went.
+struct spent {
+    int64_t step_ns;  // in all, without evaluations
+    int64_t input_ns; // the device had nothing to do until samples were read
+    int64_t
+        communication_ns;  // computation stood still for collectives; −1: the device does not say
+    int64_t checkpoint_ns; // the loop stood still for a save before it
+};
+
 // What the host keeps of a step until its metrics are looked at.
 struct in_flight {
     struct step_row row;
@@ -29,8 +39,11 @@ struct in_flight {
     struct event *fed;  // the batch was copied: the feed may have its memory back
     struct event *done; // the metrics are in `words`
     bool reported;      // the row was sent
+    bool last;          // of the attempt
     bool behind;        // the device was still at the step when all of it had been queued
     int64_t begun_ns;   // when the host began to queue it
+    int64_t ended_ns;   // when it was seen to have ended; 0: not yet
+    struct spent spent; // on it
 };
 
 struct trainer {
@@ -72,7 +85,14 @@ struct trainer {
     void *step; // null: the program draws no random numbers
     struct in_flight flight[2];
     struct pace pace;
-    int64_t ended_ns;   // when the newest step that ended was seen to have ended
+    struct device_use use; // of rank 0
+    int64_t ended_ns;      // when the newest step that ended was seen to have ended
+    int64_t stalled_ns;    // how long the loop has stood still for saves since the last step began
+    struct {               // since the newest row of metrics
+        int64_t steps;
+        double loss; // their sum
+        struct spent spent;
+    } since;
     int nonfinite;      // steps in a row whose loss or gradient was not finite
     int64_t dropped;    // of all steps
     bool stop, no_save; // of the newest control word looked at
