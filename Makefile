@@ -704,7 +704,7 @@ $(BUILD)/fuzz/fuzz_%: tests/fuzz/fuzz_%.c $(COMMON_SRC) $(BUILD)/gen/model_texts
 	$(Q)$(CLANG) $(CPPFLAGS) -std=c11 -O1 -g -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
 	    -o $@ $< $(COMMON_SRC) $(BUILD)/gen/model_texts.c $(FUZZ_WITH_$*) $(if $(FUZZ_WITH_$*),-lprotobuf-c) $(COMMON_LIBS)
 
-benches: $(BENCHES:%=$(BUILD)/tests/bench/bench_%) $(SERVICE_BENCHES:%=$(BUILD)/tests/bench/bench_%)
+benches: $(BUILD)/tests/tokenize $(BENCHES:%=$(BUILD)/tests/bench/bench_%) $(SERVICE_BENCHES:%=$(BUILD)/tests/bench/bench_%)
 
 ## make bench        the benchmarks of tests/bench, results printed
 bench: all benches

@@ -6,8 +6,8 @@
 #   run.sh BUILD [NAME...]
 #
 # NAME: start steps ckpt kernels choices compile service hosts placement restart allreduce peers order fuse progress pipelines
-# experts wire tokens weights; default: all. A benchmark whose peer is not installed (mpicc for allreduce; TORCH_PYTHON or BUILD/torch for
-# peers and experts, TOKENIZERS_PYTHON for tokens) is left out, and that is said.
+# experts wire tokens tokenizers weights; default: all. A benchmark whose peer is not installed (mpicc for allreduce; TORCH_PYTHON or BUILD/torch for
+# peers and experts, TOKENIZERS_PYTHON for tokens and tokenizers) is left out, and that is said.
 set -u
 build=$(cd "$1" && pwd)
 shift
@@ -48,7 +48,7 @@ without() {
     echo "LEFT OUT  $1: $2"
 }
 
-[ $# -gt 0 ] || set -- start steps ckpt kernels choices compile service hosts placement restart allreduce peers order fuse progress pipelines experts wire tokens weights
+[ $# -gt 0 ] || set -- start steps ckpt kernels choices compile service hosts placement restart allreduce peers order fuse progress pipelines experts wire tokens tokenizers weights
 for bench in "$@"; do
     case $bench in
     start) keep start /usr/bin/python3 tests/bench/start.py "$build" ;;
@@ -74,11 +74,13 @@ for bench in "$@"; do
     pipelines) keep pipelines /usr/bin/python3 tests/bench/pipelines.py "$build" ;;
     experts) keep experts /usr/bin/python3 tests/bench/experts.py "$build" ;;
     wire) keep wire /usr/bin/python3 tests/bench/wire.py "$build" ;;
-    tokens)
-        if "${TOKENIZERS_PYTHON:-python3}" -c 'import tokenizers' 2>/dev/null; then
+    tokens | tokenizers)
+        if ! "${TOKENIZERS_PYTHON:-python3}" -c 'import tokenizers' 2>/dev/null; then
+            without "$bench" "no TOKENIZERS_PYTHON that has PyPI's tokenizers"
+        elif [ "$bench" = tokens ]; then
             keep tokens /usr/bin/python3 tests/bench/tokens.py "$build"
         else
-            without tokens "no TOKENIZERS_PYTHON that has PyPI's tokenizers"
+            keep tokenizers "${TOKENIZERS_PYTHON:-python3}" tests/parity/tokenizers_texts.py "$build/tests/tokenize" --time --megabytes 4
         fi
         ;;
     weights) keep weights /usr/bin/python3 tests/bench/weights.py "$build/weft" ;;
