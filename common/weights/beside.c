@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -31,41 +32,6 @@ static bool is_empty(const char *path)
     return empty;
 }
 
-int fresh_begin(const char *path, struct arena *a, const char **tmp, struct err *e)
-{
-    char *name = arena_strdup(a, path);
-    size_t n = strlen(name);
-    struct stat st;
-    while (n > 1 && name[n - 1] == '/')
-        name[--n] = 0;
-    *tmp = NULL;
-    if (!n || !strcmp(name, ".") || !strcmp(name, "/"))
-        return err_set(e, ERR_INVALID, "'%s' is no name for a new folder", path);
-    if (!lstat(name, &st) && S_ISLNK(st.st_mode))
-        return err_set(e, ERR_EXISTS, "%s is a link: a new folder cannot take its place", name);
-    if (!access(name, F_OK) && !is_empty(name))
-        return err_set(e, ERR_EXISTS, "%s is there already, and is no empty folder", name);
-    name = arena_printf(a, "%s.tmp-XXXXXX", name);
-    if (!mkdtemp(name) || chmod(name, 0755))
-        return err_errno(e, ERR_IO, "cannot make %s", name);
-    *tmp = name;
-    return 0;
-}
-
-int fresh_end(const char *tmp, const char *path, struct err *e)
-{
-    char parent[4096];
-    int rc = folder_sync(tmp, e);
-    if (!rc && rename(tmp, path))
-        rc = err_errno(e, errno == ENOTEMPTY || errno == EEXIST ? ERR_EXISTS : ERR_IO,
-                       "cannot rename %s to %s", tmp, path);
-    snprintf(parent, sizeof parent, "%s", tmp);
-    char *slash = strrchr(parent, '/');
-    if (slash)
-        slash[slash == parent] = 0;
-    return rc ? rc : folder_sync(slash ? parent : ".", e);
-}
-
 static int remove_entry(const char *path, const struct stat *st, int type, struct FTW *where)
 {
     (void)st;
@@ -75,10 +41,79 @@ static int remove_entry(const char *path, const struct stat *st, int type, struc
     return 0;
 }
 
-void fresh_drop(const char *tmp)
+// Makes the folder and locks it; false: another process has it, or something is in the way (errno).
+static bool make_locked(struct fresh *f)
 {
-    if (tmp)
-        (void)nftw(tmp, remove_entry, 8, FTW_DEPTH | FTW_PHYS);
+    struct stat st, there;
+    for (int tries = 0; tries < 3; tries++) {
+        bool made = mkdir(f->tmp, 0755) == 0;
+        if (!made && errno != EEXIST)
+            return false;
+        f->fd = open(f->tmp, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (f->fd < 0 || flock(f->fd, LOCK_EX | LOCK_NB) || fstat(f->fd, &st))
+            return false;
+        bool same = !lstat(f->tmp, &there) && there.st_ino == st.st_ino;
+        if (made && same)
+            return true;
+        if (same) // nobody holds it: a killed process left it
+            (void)nftw(f->tmp, remove_entry, 8, FTW_DEPTH | FTW_PHYS);
+        close(f->fd);
+        f->fd = -1;
+    }
+    errno = EEXIST;
+    return false;
+}
+
+int fresh_begin(struct fresh *f, const char *path, struct arena *a, struct err *e)
+{
+    char *name = arena_strdup(a, path);
+    size_t n = strlen(name);
+    struct stat st;
+    while (n > 1 && name[n - 1] == '/')
+        name[--n] = 0;
+    if (!n || !strcmp(name, ".") || !strcmp(name, "/"))
+        return err_set(e, ERR_INVALID, "'%s' is no name for a new folder", path);
+    if (!lstat(name, &st) && S_ISLNK(st.st_mode))
+        return err_set(e, ERR_EXISTS, "%s is a link: a new folder cannot take its place", name);
+    if (!access(name, F_OK) && !is_empty(name))
+        return err_set(e, ERR_EXISTS, "%s is there already, and is no empty folder", name);
+    *f = (struct fresh){arena_printf(a, "%s" FRESH_SUFFIX, name), -1};
+    if (make_locked(f))
+        return 0;
+    int rc = errno == EWOULDBLOCK
+                 ? err_set(e, ERR_EXISTS, "another process makes %s at this moment", name)
+                 : err_errno(e, ERR_IO, "cannot make %s", f->tmp);
+    if (f->fd >= 0)
+        close(f->fd);
+    *f = (struct fresh){0};
+    return rc;
+}
+
+int fresh_end(struct fresh *f, const char *path, struct err *e)
+{
+    char parent[4096];
+    int rc = fsync(f->fd) ? err_errno(e, ERR_IO, "cannot sync %s", f->tmp) : 0;
+    if (!rc && rename(f->tmp, path))
+        rc = err_errno(e, errno == ENOTEMPTY || errno == EEXIST ? ERR_EXISTS : ERR_IO,
+                       "cannot rename %s to %s", f->tmp, path);
+    if (rc)
+        return rc;
+    snprintf(parent, sizeof parent, "%s", f->tmp);
+    close(f->fd);
+    *f = (struct fresh){0};
+    char *slash = strrchr(parent, '/');
+    if (slash)
+        slash[slash == parent] = 0;
+    return folder_sync(slash ? parent : ".", e);
+}
+
+void fresh_clear(struct fresh *f)
+{
+    if (!f->tmp)
+        return;
+    (void)nftw(f->tmp, remove_entry, 8, FTW_DEPTH | FTW_PHYS);
+    close(f->fd);
+    *f = (struct fresh){0};
 }
 
 // ---- files beside weights ------------------------------------------------------------------------

@@ -5,13 +5,21 @@
 #include "common/base/err.h"
 #include "common/base/json.h"
 
-enum { FRESH_SUFFIX = 11 }; // characters that its name has more
+#define FRESH_SUFFIX ".weft-tmp"
 
-// A new folder beside `path`, which it is to become. ERR_EXISTS: something is there that is not empty.
-int fresh_begin(const char *path, struct arena *a, const char **tmp, struct err *e);
+// A folder that is made beside the one that it is to become, under its name and FRESH_SUFFIX. Whoever makes
+// it holds a lock on it, so that the next one knows what a killed one left, and removes that.
+struct fresh {
+    const char *tmp; // null: there is none
+    int fd;          // of the folder, locked
+};
+
+// ERR_EXISTS: something is at `path` that is not empty, or another process makes it.
+int fresh_begin(struct fresh *f, const char *path, struct arena *a, struct err *e);
 // Its files are synced; it takes its name.
-int fresh_end(const char *tmp, const char *path, struct err *e);
-void fresh_drop(const char *tmp); // with all that is in it
+int fresh_end(struct fresh *f, const char *path, struct err *e);
+// Closes it, and removes it with all that is in it unless it took its name. A zeroed one is fine.
+void fresh_clear(struct fresh *f);
 
 // Copies the files of a tokenizer and of generation from one folder to another, which is made where
 // there are any. *n: how many.

@@ -33,7 +33,7 @@ struct exporting {
     float *kept; // the whole of parameter `kept_param`
     int kept_param;
     const char *ids[TOKEN_ID_FIELDS]; // of generation_config.json, or of the tokenizer
-    const char *tmp;
+    struct fresh fresh;
     struct stream file;
     struct npz npz;
     uint16_t *half;
@@ -312,7 +312,7 @@ static int give_generation(struct exporting *x, const char *tokenizer, struct er
     json_end(&w);
     json_out_clear(&w);
     buf_putc(&text, '\n');
-    rc = folder_write(x->tmp, "generation_config.json", buf_str(&text), FOLDER_DURABLE, e);
+    rc = folder_write(x->fresh.tmp, "generation_config.json", buf_str(&text), FOLDER_DURABLE, e);
     buf_clear(&text);
     return rc;
 }
@@ -348,7 +348,7 @@ static int write_hf(struct exporting *x, int dir, struct err *e)
     int files, rc = mapping_make(&x->map, &x->a, &x->model.sizes, &x->model.params, true, e);
     rc = rc ? rc : check_tokenizer(x, tokenizer, e);
     rc = rc ? rc : write_config(x, dir, tokenizer, e);
-    rc = rc ? rc : beside_copy(tokenizer, x->tmp, &files, e);
+    rc = rc ? rc : beside_copy(tokenizer, x->fresh.tmp, &files, e);
     rc = rc ? rc : give_generation(x, tokenizer, e);
     return rc ? rc : write_tensors(x, dir, e);
 }
@@ -387,24 +387,19 @@ static int write_npz(struct exporting *x, int dir, struct err *e)
 int weights_export(const struct export_options *o, struct export_result *out, struct err *e)
 {
     struct exporting x = {.o = o, .result = out};
-    int dir = -1, rc = source_open(&x.load, NULL, o->checkpoint, o->step, false, &x.a, &x.pin, e);
+    int rc = source_open(&x.load, NULL, o->checkpoint, o->step, false, &x.a, &x.pin, e);
     *out = (struct export_result){0};
     if (!rc)
         rc = described_read(&x.model, &x.a, x.load.manifest.resolved, o->program, e);
     if (!rc)
         rc = find_stored(&x, e);
     if (!rc)
-        rc = fresh_begin(o->dir, &x.a, &x.tmp, e);
-    if (!rc && (dir = open(x.tmp, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) < 0)
-        rc = err_errno(e, ERR_IO, "cannot open %s", x.tmp);
+        rc = fresh_begin(&x.fresh, o->dir, &x.a, e);
     if (!rc)
-        rc = o->npz ? write_npz(&x, dir, e) : write_hf(&x, dir, e);
+        rc = o->npz ? write_npz(&x, x.fresh.fd, e) : write_hf(&x, x.fresh.fd, e);
     if (!rc)
-        rc = fresh_end(x.tmp, o->dir, e);
-    if (rc)
-        fresh_drop(x.tmp);
-    if (dir >= 0)
-        close(dir);
+        rc = fresh_end(&x.fresh, o->dir, e);
+    fresh_clear(&x.fresh);
     free(x.kept);
     free(x.half);
     load_close(&x.load);

@@ -33,7 +33,8 @@ struct importing {
     struct described model;
     struct mapping map;
     struct foreign_stored **stored; // of each tensor
-    const char *job_text, *resolved, *tmp;
+    const char *job_text, *resolved;
+    struct fresh fresh;
     struct stream file;
     const char *ids[TOKEN_ID_FIELDS];
     bool has_generation; // the folder has a generation_config.json
@@ -381,14 +382,14 @@ static int write_all(struct importing *x, struct err *e)
 {
     char id[65];
     struct store s = {0};
-    const char *tokenizer = arena_printf(x->a, "%s/" STORE_TOKENIZER, x->tmp);
+    const char *tokenizer = arena_printf(x->a, "%s/" STORE_TOKENIZER, x->fresh.tmp);
     sha256_hex(x->resolved, strlen(x->resolved), id);
     id[32] = 0;
     const struct store_owner owner = {
         .cluster = "import", .job = id, .name = x->model.job.name, .resolved = x->resolved};
     if (tokenizer_identify(NULL, x->o->dir, x->identity, NULL))
         x->identity[0] = 0; // there is none, or one that is only copied
-    int files, rc = store_make_at(&s, x->tmp, &owner, e);
+    int files, rc = store_make_at(&s, x->fresh.tmp, &owner, e);
     rc = rc ? rc : write_checkpoint(x, &s, &owner, e);
     store_close(&s);
     if (!rc)
@@ -396,14 +397,14 @@ static int write_all(struct importing *x, struct err *e)
     if (!rc)
         rc = write_token_ids(x, tokenizer, e);
     char at[PATH_MAX];
-    if (!rc && !realpath(x->tmp, at))
-        rc = err_errno(e, ERR_IO, "cannot find %s", x->tmp);
+    if (!rc && !realpath(x->fresh.tmp, at))
+        rc = err_errno(e, ERR_IO, "cannot find %s", x->fresh.tmp);
     if (rc)
         return rc;
-    at[strlen(at) - FRESH_SUFFIX] = 0; // the name that it will have
+    at[strlen(at) - strlen(FRESH_SUFFIX)] = 0; // the name that it will have
     const char *text =
         arena_printf(x->a, "%scheckpoint: {from: '%s'}\n", x->job_text, quote_inside(at, x->a));
-    return folder_write(x->tmp, "job.yaml", text, FOLDER_DURABLE, e);
+    return folder_write(x->fresh.tmp, "job.yaml", text, FOLDER_DURABLE, e);
 }
 
 int weights_import(const struct import_options *o, struct arena *a, struct import_result *out,
@@ -420,13 +421,12 @@ int weights_import(const struct import_options *o, struct arena *a, struct impor
     if (rc)
         err_wrap(e, "%s", o->dir);
     if (!rc)
-        rc = fresh_begin(o->out, a, &x.tmp, e);
+        rc = fresh_begin(&x.fresh, o->out, a, e);
     if (!rc)
         rc = write_all(&x, e);
     if (!rc)
-        rc = fresh_end(x.tmp, o->out, e);
-    if (rc)
-        fresh_drop(x.tmp);
+        rc = fresh_end(&x.fresh, o->out, e);
+    fresh_clear(&x.fresh);
     *out = (struct import_result){x.program ? x.program->name : NULL,
                                   arena_printf(a, "%s/job.yaml", o->out), x.files.ntensors,
                                   x.model.params.n, x.all};

@@ -2,6 +2,7 @@
 """weft export and weft import: what is refused, by file and place, and leaves nothing; what is carried along.
 
 The folders are those that transformers saved (tests/parity/folders); tests/unit/test_weights_folders.c computes their logits."""
+import fcntl
 import json
 import os
 import pathlib
@@ -409,6 +410,19 @@ def test_checkpoints_are_compared_tensor_by_tensor(llama, tmp_path):
     assert done.returncode == 1 and "head/weight: only in A\n" in done.stdout and "1 are only in A, 0 only in B" in done.stdout
 
 
+def test_what_a_killed_import_left_is_removed_by_the_next_unless_somebody_still_makes_it(llama, tmp_path):
+    left = tmp_path / "ckpt.weft-tmp"
+    (left / "step-00000000.e1").mkdir(parents=True)
+    (left / "step-00000000.e1" / "shard-00000").write_bytes(b"half of it")
+    fd = os.open(left, os.O_RDONLY | os.O_DIRECTORY)
+    fcntl.flock(fd, fcntl.LOCK_EX)  # as its maker does while it lives
+    assert "another process makes" in weft("import", llama.dir, "--out", llama.out, code=2)
+    assert (left / "step-00000000.e1" / "shard-00000").exists() and not llama.out.exists()
+    os.close(fd)
+    weft("import", llama.dir, "--out", llama.out)
+    assert not left.exists() and not list(llama.out.rglob("shard-00000"))
+
+
 def test_an_interrupt_leaves_nothing(llama, tmp_path):
     (tmp_path / "fifo").mkdir()
     weft("import", llama.dir, "--out", llama.out)
@@ -419,9 +433,9 @@ def test_an_interrupt_leaves_nothing(llama, tmp_path):
     llama.tensors(grow)
     llama.config(vocab_size=500000)
     job = subprocess.Popen([BUILD / "weft", "import", llama.dir, "--out", tmp_path / "big"], stderr=subprocess.PIPE, text=True)
-    while job.poll() is None and not list(tmp_path.glob("big.tmp-*")):
+    while job.poll() is None and not list(tmp_path.glob("big.weft-tmp")):
         pass
     job.send_signal(signal.SIGINT)
     err = job.communicate(timeout=60)[1]
     assert job.returncode in (0, 130), err
-    assert not list(tmp_path.glob("big.tmp-*")) and (tmp_path / "big").exists() == (job.returncode == 0)
+    assert not list(tmp_path.glob("big.weft-tmp")) and (tmp_path / "big").exists() == (job.returncode == 0)

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What others give `weft import`, by its first byte: config.json (what is read to sizes is written, and
-// read to the same), the index of a folder, a head of safetensors, and sections `export hf` of programs
-// (whatever is accepted accounts for every element). Anything else is refused with a message.
+// read to the same), generation_config.json (its ids likewise), the index of a folder, a head of
+// safetensors, and sections `export hf` of programs (whatever is accepted accounts for every element).
+// Anything else is refused with a message.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +10,7 @@
 
 #include "common/base/folder.h"
 #include "common/model/builder.h"
+#include "common/weights/beside.h"
 #include "common/weights/config.h"
 #include "common/weights/foreign_files.h"
 #include "common/weights/mapping.h"
@@ -58,6 +60,33 @@ static void try_config(struct arena *a, const char *name, const char *text, size
             double x = one.sizes.value[i].number.value, y = two.sizes.value[i].number.value;
             must(!one.sizes.value[i].given || x == y || (x - y) * (x - y) <= 1e-12 * x * x);
         }
+    }
+    buf_clear(&out);
+}
+
+// ---- generation_config.json ----------------------------------------------------------------------
+
+static void try_generation(struct arena *a, const char *text, size_t len)
+{
+    const char *one[TOKEN_ID_FIELDS], *two[TOKEN_ID_FIELDS];
+    struct json *top;
+    struct buf out = {0};
+    struct err e = {0};
+    if (json_parse(a, text, len, &top, &e))
+        return;
+    int rc = token_ids_read(top, "generation_config.json", a, one, &e);
+    must_say(rc, &e);
+    must(!rc || strstr(e.text, "generation_config.json"));
+    if (!rc) {
+        buf_puts(&out, "{\"");
+        for (int i = 0; i < TOKEN_ID_FIELDS; i++)
+            buf_printf(&out, "%s%s\": %s", i ? ", \"" : "", token_id_fields[i],
+                       one[i] ? one[i] : "null");
+        buf_puts(&out, "}");
+        must(!json_parse(a, buf_str(&out), out.len, &top, &e));
+        must(!token_ids_read(top, "it", a, two, &e));
+        for (int i = 0; i < TOKEN_ID_FIELDS; i++)
+            must(one[i] ? two[i] && strcmp(one[i], two[i]) == 0 : !two[i]);
     }
     buf_clear(&out);
 }
@@ -185,6 +214,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
     text[len - 1] = 0;
     if (*bytes >= '0' && *bytes <= '3')
         try_config(&a, programs[*bytes - '0'], text, len - 1);
+    else if (*bytes == 'g')
+        try_generation(&a, text, len - 1);
     else if (*bytes == 'i')
         try_index(text);
     else if (*bytes == 'h')
