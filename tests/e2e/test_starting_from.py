@@ -219,6 +219,26 @@ def test_a_served_job_compares_tokenizers_where_it_runs(one, place, corpus):
     assert any("embed/tokens was trained with tokenizer sha256:" in e["text"] for e in one.events(tuned))
 
 
+def test_a_folder_that_was_removed_gets_its_tokenizer_and_its_source_again(place, corpus):
+    tokenizer(place / "first.json", "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKL")
+    r, end = run(place, job("base", {"dp": 1}, data=tokens_of("first.json")))
+    assert end.code == 0, end
+    j = job("tuned", {"dp": 2}, checkpoint={"from": "base", "every": 300}, data=tokens_of("first.json"),
+            train={"steps": 1000000, "seed": 9})  # fmt: skip
+    r = runs.Run(place, j, "tuned")
+    p = runs.Process(["run", str(r.file)], program=runs.WEFT)
+    assert r.wait_until(r.checkpoints, p)
+    (store,) = r.stores()
+    beside = {f: (store / f).read_bytes() for f in ("SOURCE", "tokenizer/tokenizer.json")}
+    was = store.stat().st_ino
+    while store.exists() and store.stat().st_ino == was:
+        shutil.rmtree(store, ignore_errors=True)
+    assert r.wait_until(r.checkpoints, p)
+    assert {f: (store / f).read_bytes() for f in beside} == beside
+    p.signal(signal.SIGKILL)
+    p.wait()
+
+
 # ---- killed before its first save ----------------------------------------------------------------
 
 

@@ -36,7 +36,8 @@ struct bus {
     int n;
     int aborted, committed, dones; // answers given to all; answers of the writer
     char why[200];
-    bool later; // copies wait for arrive()
+    bool later;              // copies wait for arrive()
+    int furnished, refusals; // so often; so many of them fail
     struct rank_arg {
         struct bus *bus;
         int rank;
@@ -106,6 +107,14 @@ static void deleted(void *arg, struct store_entry id, int code)
     put(a->bus, &n);
 }
 
+static int furnish(void *arg, struct err *e)
+{
+    struct rank_arg *a = arg;
+    assert_int_equal(a->rank, 0);
+    bool refused = ++a->bus->furnished <= a->bus->refusals;
+    return refused ? err_set(e, ERR_IO, "not now") : 0;
+}
+
 static void open_stores(struct bus *b)
 {
     for (int r = 0; r < FX_RANKS; r++)
@@ -147,7 +156,7 @@ static void open_bus_where(struct bus *b, int keep, bool later)
             .deal = &b->f.deal,
             .base = &b->base,
             .later = later,
-            .ops = {&b->arg[r], copy, report, commit_done, deleted},
+            .ops = {&b->arg[r], copy, report, commit_done, deleted, furnish},
         };
         assert_int_equal(snapshot_new(&b->rank[r], &c, &e), 0);
         assert_true(snapshot_can_stage(b->rank[r]));
@@ -594,6 +603,30 @@ static void a_directory_that_was_removed_is_made_again(void **state)
     assert_int_equal(store_make(&b.f.store, NULL, b.f.dir, &fx_owner, &e), 0);
     expect_loads(&b, 20);
     assert_int_equal(store_fence(&b.f.store, 1, "another attempt", &greatest, &e), ERR_FENCED);
+    save_all(&b, 30);
+    assert_int_equal(b.furnished, 1);
+    close_bus(&b);
+}
+
+static void what_lay_beside_its_checkpoints_is_tried_again_with_the_next_save(void **state)
+{
+    (void)state;
+    static struct bus b;
+    char line[1200];
+    open_bus(&b, 0);
+    save_all(&b, 10);
+    assert_int_equal(b.furnished, 0);
+    b.refusals = 1;
+    snprintf(line, sizeof line, "rm -rf '%s'", b.f.store.path);
+    assert_int_equal(system(line), 0);
+    save_all(&b, 20);
+    assert_int_equal(b.aborted, 1);
+    assert_non_null(strstr(b.why, "not now"));
+    b.why[0] = 0;
+    save_all(&b, 30);
+    save_all(&b, 40);
+    assert_int_equal(b.furnished, 2);
+    assert_int_equal(b.committed, 3);
     close_bus(&b);
 }
 
@@ -668,6 +701,7 @@ int main(void)
         cmocka_unit_test(a_full_disk_costs_one_checkpoint),
         cmocka_unit_test(a_read_only_disk_costs_one_checkpoint),
         cmocka_unit_test(a_directory_that_was_removed_is_made_again),
+        cmocka_unit_test(what_lay_beside_its_checkpoints_is_tried_again_with_the_next_save),
         cmocka_unit_test(a_directory_that_was_removed_and_brought_back_has_lost_nothing),
         cmocka_unit_test(a_directory_that_was_removed_is_not_made_again_behind_a_newer_attempt),
         cmocka_unit_test(a_directory_that_was_moved_away_costs_every_checkpoint_and_nothing_else),

@@ -12,6 +12,7 @@
 #include "common/base/folder.h"
 #include "common/base/heap.h"
 #include "common/base/log.h"
+#include "common/ckpt/source.h"
 #include "common/job/job.h"
 
 // The writer's answer has no deadline of its own (common/ckpt/README.md). This one ends a rank
@@ -149,33 +150,6 @@ static void take_staging(struct saver *s)
     }
 }
 
-static int open_snapshot(struct saver *s, struct err *e)
-{
-    const struct assignment *a = s->o.assignment;
-    const struct state *state = s->o.state;
-    struct snapshot_config c = {
-        .store = &s->store,
-        .owner = {a->cluster_id, a->job_id, a->job->name, a->job_text, a->threads},
-        .root = a->checkpoint_root,
-        .attempt = a->attempt_id,
-        .rank = a->rank,
-        .nranks = a->ranks,
-        .epoch = (int64_t)a->epoch,
-        .parts = state->parts,
-        .nparts = state->nparts,
-        .specs = state->specs,
-        .deal = &s->deal,
-        .base = &s->base,
-        .staging = s->staging,
-        .later = !s->device.shares_host,
-        .ops = {.arg = s,
-                .copy = copy_part,
-                .report = report_shard,
-                .commit_done = report_commit,
-                .deleted = report_deletion}};
-    return snapshot_new(&s->snapshot, &c, e);
-}
-
 // The tokenizer's files lie beside the checkpoints, written once, by rank 0: who generates or exports
 // finds them there. Another that is there already belongs to what was trained so far.
 static int keep_tokenizer(struct saver *s, struct err *e)
@@ -199,6 +173,47 @@ static int keep_tokenizer(struct saver *s, struct err *e)
     }
     buf_clear(&path);
     return rc;
+}
+
+// What lay beside the checkpoints in a directory that somebody removed.
+static int furnish_store(void *arg, struct err *e)
+{
+    struct saver *s = arg;
+    struct manifest_source source = s->o.source;
+    struct arena a = {0};
+    int rc = s->o.tokenizer ? keep_tokenizer(s, e) : 0;
+    if (!rc && source.folder)
+        rc = source_pin(&s->store, &a, &source, e);
+    arena_clear(&a);
+    return rc;
+}
+
+static int open_snapshot(struct saver *s, struct err *e)
+{
+    const struct assignment *a = s->o.assignment;
+    const struct state *state = s->o.state;
+    struct snapshot_config c = {
+        .store = &s->store,
+        .owner = {a->cluster_id, a->job_id, a->job->name, a->job_text, a->threads},
+        .root = a->checkpoint_root,
+        .attempt = a->attempt_id,
+        .rank = a->rank,
+        .nranks = a->ranks,
+        .epoch = (int64_t)a->epoch,
+        .parts = state->parts,
+        .nparts = state->nparts,
+        .specs = state->specs,
+        .deal = &s->deal,
+        .base = &s->base,
+        .staging = s->staging,
+        .later = !s->device.shares_host,
+        .ops = {.arg = s,
+                .copy = copy_part,
+                .report = report_shard,
+                .commit_done = report_commit,
+                .deleted = report_deletion,
+                .furnish = furnish_store}};
+    return snapshot_new(&s->snapshot, &c, e);
 }
 
 static int open_parts(struct saver *s, struct err *e)

@@ -63,6 +63,7 @@ struct snapshot {
     int answered_code;
     char answered_text[200];
     bool removed; // the directory had been removed, and the leader does not know it yet
+    bool bare;    // and nothing lies in it yet beside checkpoints
 };
 
 uint64_t snapshot_staging_bytes(const struct deal *d, int rank)
@@ -168,10 +169,15 @@ static int restore_directory(struct snapshot *s, int64_t epoch, struct err *e)
     if (!s->c.owner.job)
         return 0;
     int rc = store_make_again(s->c.store, s->c.root, &s->c.owner, epoch, s->c.attempt, &removed, e);
-    s->removed |= !rc && removed;
-    if (!rc && removed && s->c.rank == 0)
-        log_warn("ckpt", "somebody removed %s and its checkpoints: it is made again",
-                 s->c.store->path);
+    if (!rc && removed) {
+        s->removed = true;
+        s->bare = s->c.rank == 0 && s->c.ops.furnish;
+        if (s->c.rank == 0)
+            log_warn("ckpt", "somebody removed %s and its checkpoints: it is made again",
+                     s->c.store->path);
+    }
+    if (!rc && s->bare && !(rc = s->c.ops.furnish(s->c.ops.arg, e)))
+        s->bare = false;
     return rc;
 }
 

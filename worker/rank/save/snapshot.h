@@ -40,6 +40,9 @@ struct snapshot_ops {
     void (*commit_done)(void *arg, int64_t step, int code, const char *text);
     // Writer thread, rank 0: a deletion was carried out (code 0) or failed.
     void (*deleted)(void *arg, struct store_entry id, int code);
+    // Writer thread, rank 0, may be null: the directory was removed and is there again, without what
+    // lies beside checkpoints. Called again at the next save if it fails, and with it the save.
+    int (*furnish)(void *arg, struct err *e);
 };
 
 struct snapshot_config {
