@@ -21,6 +21,7 @@ enum schema_type {
     SCHEMA_DURATIONS, // two int64_t nanoseconds side by side, [1s, 60s]
     SCHEMA_MESH,      // struct job_mesh: {axis: size, …}, ordered
     SCHEMA_GLOBS,     // struct schema_list of const char *; one may stand without brackets
+    SCHEMA_NAMES,     // the same, each as `valid` allows, and there may be none
     SCHEMA_RENAMES,   // struct schema_list of struct job_rename: {pattern: pattern, …}
     SCHEMA_GROUPS,    // groups of struct job_optimizer (offset 0): [{match: glob, …}, …]
     // Of struct job_sharding, each at offset 0:
@@ -59,9 +60,10 @@ struct schema_row {
     bool above_min;      // min itself is refused
     bool below_max;      // max itself is refused
     int min_items, max_items;
-    const char *const *names;        // SCHEMA_ENUM, null-terminated
-    bool is_path;                    // SCHEMA_STRING: of a file or folder
-    bool (*valid)(const char *text); // SCHEMA_STRING: what `doc` allows; null: anything
+    const char *const *names; // SCHEMA_ENUM, null-terminated
+    bool is_path;             // SCHEMA_STRING: of a file or folder
+    bool (*valid)(
+        const char *text); // SCHEMA_STRING, SCHEMA_NAMES: what `doc` allows; null: anything
     const char *when; // "optimizer.kind=adam|adamw": else the key is an error and its field zero;
                       // "data.eval.images|data.eval.tokens": acts when one of them is given
     bool optional;    // no default and not required: absent is a value (null)

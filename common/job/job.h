@@ -130,9 +130,11 @@ struct job_restart {
     int64_t hang_after; // nanoseconds without progress beyond the longest step seen
 };
 
+enum { JOB_MAX_TAGS = 16 };
 struct job {
     int64_t schema_version; // JOB_SCHEMA_VERSION
     const char *name;
+    struct schema_list tags; // const char *
     struct job_model model;
     struct job_mesh mesh;
     struct job_sharding sharding;

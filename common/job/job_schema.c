@@ -29,6 +29,16 @@ static const struct schema_row name_rows[] = {
      .offset = AT(job, name),
      .valid = folder_name_ok,
      .doc = "a name has 1 to 63 of a-z 0-9 . _ - and starts with a letter or digit"},
+    {.path = "tags",
+     .continues = CONTINUE_SAME,
+     .type = SCHEMA_NAMES,
+     .offset = AT(job, tags),
+     .valid = folder_name_ok,
+     .def = "[]",
+     .max_items = JOB_MAX_TAGS,
+     .doc =
+         "words by which `weft jobs --tag` finds it, each of 1 to 63 of a-z 0-9 . _ - and with a "
+         "letter or digit first"},
 };
 
 static const struct schema_row mesh_rows[] = {
@@ -606,7 +616,8 @@ const struct setting_type setting_types[SCHEMA_COUNT] = {
     [SCHEMA_POINTS]    = {"map of point: spec", setting_read_points, setting_print_points},
     [SCHEMA_AXES]      = {"list of axes", setting_read_axes, setting_print_axes},
     [SCHEMA_REFINE]    = {"list of axes, or of parameter specs", setting_read_refine, setting_print_refine},
-    [SCHEMA_GLOBS]     = {"list of globs", setting_read_globs, setting_print_globs},
+    [SCHEMA_GLOBS]     = {"list of globs", setting_read_globs, setting_print_names},
+    [SCHEMA_NAMES]     = {"list of names", setting_read_names, setting_print_names},
     [SCHEMA_RENAMES]   = {"map of pattern: pattern", setting_read_renames, setting_print_renames},
     [SCHEMA_GROUPS]    = {"list of groups", setting_read_groups, setting_print_groups},
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names of parameters that are taken from a checkpoint: checkpoint.load.params, a glob or a list of
-// them, and checkpoint.load.rename, a map of patterns.
+// Lists of names: tags, and the parameters that are taken from a checkpoint: checkpoint.load.params, a
+// glob or a list of them, and checkpoint.load.rename, a map of patterns.
 #include <string.h>
 
 #include "common/base/job_sections.h"
@@ -10,32 +10,44 @@ static const struct schema_row name_row = {.type = SCHEMA_STRING};
 
 static bool read_name(const struct setting *s, const char **out)
 {
+    struct schema_row row = name_row;
     struct setting name = *s;
-    name.row = &name_row;
+    row.valid = s->row->valid;
+    row.doc = s->row->doc;
+    name.row = &row;
     return setting_read_string(&name, out);
 }
 
-bool setting_read_globs(const struct setting *s, void *field)
+static bool read_list(const struct setting *s, int least, const char *what, struct schema_list *to)
 {
-    struct schema_list *to = field;
     bool list = s->node->kind == TREE_LIST, ok = true;
     int i = 0;
     if (s->node->kind == TREE_BROKEN)
         return false;
-    if (list && (!s->node->count || s->node->count > s->row->max_items))
-        return setting_error(s, "must have 1 to %d globs", s->row->max_items);
-    const char **globs = arena_array(s->arena, const char *, list ? s->node->count : 1);
-    *to = (struct schema_list){.n = list ? s->node->count : 1, .items = globs};
+    if (list && (s->node->count < least || s->node->count > s->row->max_items))
+        return setting_error(s, "must have %d to %d %s", least, s->row->max_items, what);
+    const char **names = arena_array(s->arena, const char *, list ? s->node->count : 1);
+    *to = (struct schema_list){.n = list ? s->node->count : 1, .items = names};
     if (!list)
-        return read_name(s, &globs[0]);
+        return read_name(s, &names[0]);
     for (const struct tree_node *n = s->node->first; n; n = n->next, i++) {
         struct setting item = setting_item(s, n, i);
-        ok = read_name(&item, &globs[i]) && ok;
+        ok = read_name(&item, &names[i]) && ok;
     }
     return ok;
 }
 
-void setting_print_globs(const struct schema_row *row, const void *field, struct buf *to)
+bool setting_read_globs(const struct setting *s, void *field)
+{
+    return read_list(s, 1, "globs", field);
+}
+
+bool setting_read_names(const struct setting *s, void *field)
+{
+    return read_list(s, 0, "names", field);
+}
+
+void setting_print_names(const struct schema_row *row, const void *field, struct buf *to)
 {
     const struct schema_list *list = field;
     const char *const *globs = list->items;

@@ -71,6 +71,7 @@ bool setting_read_points(const struct setting *s, void *field);
 bool setting_read_axes(const struct setting *s, void *field);
 bool setting_read_refine(const struct setting *s, void *field);
 bool setting_read_globs(const struct setting *s, void *field);
+bool setting_read_names(const struct setting *s, void *field);
 bool setting_read_renames(const struct setting *s, void *field);
 bool setting_read_groups(const struct setting *s, void *field);
 void setting_print_mesh(const struct schema_row *row, const void *field, struct buf *to);
@@ -79,6 +80,6 @@ void setting_print_params(const struct schema_row *row, const void *field, struc
 void setting_print_points(const struct schema_row *row, const void *field, struct buf *to);
 void setting_print_axes(const struct schema_row *row, const void *field, struct buf *to);
 void setting_print_refine(const struct schema_row *row, const void *field, struct buf *to);
-void setting_print_globs(const struct schema_row *row, const void *field, struct buf *to);
+void setting_print_names(const struct schema_row *row, const void *field, struct buf *to);
 void setting_print_renames(const struct schema_row *row, const void *field, struct buf *to);
 void setting_print_groups(const struct schema_row *row, const void *field, struct buf *to);

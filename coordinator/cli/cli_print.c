@@ -5,7 +5,9 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "common/base/plain.h"
 #include "common/ckpt/commit.h"
@@ -42,19 +44,91 @@ void table_add(struct table *t, const char *fmt, ...)
     buf_clear(&text);
 }
 
+int screen_columns(void)
+{
+    struct winsize size;
+    enum { USUAL = 80 };
+    if (!isatty(STDOUT_FILENO))
+        return 0;
+    return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col ? size.ws_col : USUAL;
+}
+
+// How wide the rows are; a column of width -1 is left out.
+static int sum_widths(const int *width, int columns)
+{
+    int sum = -2;
+    for (int c = 0; c < columns; c++)
+        sum += width[c] < 0 ? 0 : width[c] + 2;
+    return sum;
+}
+
+static void shorten(int *width, int least, int *over)
+{
+    int by = *width - least < *over ? *width - least : *over;
+    *width -= by > 0 ? by : 0;
+    *over -= by > 0 ? by : 0;
+}
+
+// Makes the columns narrow enough for the screen.
+static void fit_columns(const struct table *t, int screen, int *width)
+{
+    enum { LEAST_LAST = 16, LEAST = 4 };
+    const char *drop = t->drop;
+    int last = t->columns - 1, over = sum_widths(width, t->columns) - screen;
+    if (over > 0)
+        shorten(&width[last], LEAST_LAST, &over);
+    for (size_t n; over > 0 && *drop; drop += n + strspn(drop + n, " ")) {
+        n = strcspn(drop, " ");
+        for (int c = 0; c < t->columns; c++)
+            if (strlen(t->cells[c]) == n && strncmp(t->cells[c], drop, n) == 0) {
+                over -= width[c] + 2;
+                width[c] = -1;
+            }
+    }
+    while (over > 0) {
+        int widest = 0;
+        for (int c = 1; c < t->columns; c++)
+            widest = width[c] > width[widest] ? c : widest;
+        if (width[widest] <= LEAST)
+            return;
+        width[widest]--;
+        over--;
+    }
+}
+
+// The text in so many columns, with an ellipsis where its end is cut off.
+static void put_cell(const char *text, int width, bool right, bool last, struct buf *out)
+{
+    int pad = width - text_columns(text);
+    if (pad < 0) {
+        const char *at = text;
+        for (int left = width - 1; left > 0; left--)
+            for (at++; (*at & 0xc0) == 0x80; at++)
+                ;
+        buf_printf(out, "%.*s%s", (int)(at - text), text, width > 0 ? "…" : "");
+        return;
+    }
+    buf_printf(out, "%*s%s%*s", right ? pad : 0, "", text, right || last ? 0 : pad, "");
+}
+
 void table_print(struct table *t, struct buf *out)
 {
-    int widest[TABLE_COLUMNS] = {0};
+    int width[TABLE_COLUMNS] = {0}, screen = t->drop ? screen_columns() : 0;
     for (int i = 0; i < t->n; i++) {
         int w = text_columns(t->cells[i]), c = i % t->columns;
-        widest[c] = w > widest[c] ? w : widest[c];
+        width[c] = w > width[c] ? w : width[c];
     }
+    if (screen)
+        fit_columns(t, screen, width);
+    int last = t->columns - 1;
+    while (last > 0 && width[last] < 0)
+        last--;
     for (int i = 0; i < t->n; i++) {
-        int c = i % t->columns, pad = widest[c] - text_columns(t->cells[i]);
-        bool last = c == t->columns - 1;
-        buf_printf(out, "%*s%s%*s", t->right[c] ? pad : 0, "", t->cells[i],
-                   t->right[c] || last ? 0 : pad, "");
-        buf_puts(out, last ? "\n" : "  ");
+        int c = i % t->columns;
+        if (width[c] >= 0)
+            put_cell(t->cells[i], width[c], t->right[c], c == last, out);
+        if (width[c] >= 0)
+            buf_puts(out, c == last ? "\n" : "  ");
     }
     arena_clear(&t->arena);
 }

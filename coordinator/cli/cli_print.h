@@ -18,11 +18,16 @@ struct table {
     int columns, n, cap; // n cells so far, those of the head first
     const char **cells;
     bool right[TABLE_COLUMNS];
+    // Names of columns, the least important first, or null. With it no row is longer than a line of the
+    // terminal, if there is one: the last column is shortened, then these go, then the widest are cut.
+    const char *drop;
 };
 // `head` is a list of words, one a column; a column whose word begins with '>' is aligned right.
 void table_init(struct table *t, const char *head);
 void table_add(struct table *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void table_print(struct table *t, struct buf *out); // clears it too
+// The columns of standard output's terminal; 0: it is none.
+int screen_columns(void);
 
 // ---- words for people; each returns `out` ----
 enum { WORD_MAX = 48 };

@@ -63,6 +63,10 @@ enum flag {
     FLAG_PROGRAM,
     FLAG_YES,
     FLAG_FULL,
+    FLAG_STATE,
+    FLAG_SINCE,
+    FLAG_SORT,
+    FLAG_TAG,
     FLAGS
 };
 #define FLAG_BIT(f) (UINT64_C(1) << (f))
@@ -72,6 +76,7 @@ enum { ARGS_MAX_SET = 256, ARGS_MAX = 1024, ARGS_MAX_STOP = 64 };
 struct args { // texts are borrowed from argv
     const char *coordinator, *tls, *device, *request, *why, *dir;
     bool json, markdown, all, follow, fresh, yes, full;
+    const char *state, *since, *sort, *tag;
     const char *tokenizer, *ids, *show, *device_file, *continues;
     const char *to, *dtype, *shard_size, *program;
     int64_t from_step; // 0: from the newest checkpoint

@@ -74,7 +74,11 @@ static const struct verb verbs[] = {
      "rule cuts; -s SIZE=VALUE gives a size. new: writes NAME.model, a small decoder with\n"
      "comments that trains as it is. common/language/LANGUAGE.md says what may stand in one.",
      0},
-    {"jobs", "", "the jobs that wait or run", REMOTE | F(ALL), 0, 0, verb_jobs, NULL, 0},
+    {"jobs", "", "the jobs that wait or run",
+     REMOTE | F(ALL) | F(STATE) | F(SINCE) | F(TAG) | F(SORT), 0, 0, verb_jobs,
+     "With --state, --since or --tag ended jobs count too. A job's tags are its key `tags`, as in\n"
+     "`weft submit job.yaml -s tags=sweep,lr`. On a terminal columns that do not fit are left out.",
+     0},
     {"status", "JOB", "one job now", REMOTE, 1, 1, verb_status, A_JOB, 0},
     {"watch", "JOB", "its progress to the end; exits as the job does", REMOTE, 1, 1, verb_watch,
      A_JOB, 0},

@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
+#include <time.h>
 
 #include "common/base/clock.h"
 #include "common/base/err.h"
@@ -55,6 +57,149 @@ static int read_job(const struct verb *v, const struct args *a, enum cli_link_me
 
 // ---- jobs ----
 
+// Which jobs are shown, and in which order.
+struct selection {
+    bool state[WEFT__V1__JOB_STATE__CANCELLED + 1]; // none: all
+    bool states;
+    int64_t since_ms;
+    const char *tags; // "a,b"; null: any
+    int column;       // of `orders`; below 0: by submission
+    bool backwards;
+};
+
+static double find_loss(const Weft__V1__JobStatus *s)
+{
+    return s->reported ? s->loss : HUGE_VAL;
+}
+
+static int compare_numbers(double a, double b)
+{
+    return isnan(a) || isnan(b) ? isnan(a) - isnan(b) : (a > b) - (a < b);
+}
+
+#define BY_TEXT(member)                                                                \
+    static int by_##member(const Weft__V1__JobStatus *a, const Weft__V1__JobStatus *b) \
+    {                                                                                  \
+        return strcmp(a->member, b->member);                                           \
+    }
+#define BY_NUMBER(column, number)                                                      \
+    static int by_##column(const Weft__V1__JobStatus *a, const Weft__V1__JobStatus *b) \
+    {                                                                                  \
+        const Weft__V1__JobStatus *s = a;                                              \
+        double first = (double)(number);                                               \
+        s = b;                                                                         \
+        return compare_numbers(first, (double)(number));                               \
+    }
+BY_TEXT(name)
+BY_TEXT(owner)
+BY_NUMBER(state, s->state)
+BY_NUMBER(step, s->step)
+BY_NUMBER(loss, find_loss(s))
+BY_NUMBER(ranks, s->ranks)
+BY_NUMBER(prio, s->priority)
+BY_NUMBER(age, -s->submitted_ms)
+
+static const struct {
+    const char *column;
+    int (*compare)(const Weft__V1__JobStatus *a, const Weft__V1__JobStatus *b);
+} orders[] = {{"name", by_name},   {"state", by_state}, {"step", by_step}, {"loss", by_loss},
+              {"ranks", by_ranks}, {"prio", by_prio},   {"age", by_age},   {"owner", by_owner}};
+enum { ORDERS = sizeof orders / sizeof *orders };
+
+// "running,failed"
+static int read_states(const struct verb *v, const char *text, struct selection *out)
+{
+    for (size_t n; text && *text; text += n + (text[n] == ',')) {
+        int s = 1;
+        n = strcspn(text, ",");
+        while (s <= WEFT__V1__JOB_STATE__CANCELLED &&
+               (strlen(word_state((Weft__V1__JobState)s)) != n ||
+                strncasecmp(word_state((Weft__V1__JobState)s), text, n) != 0))
+            s++;
+        if (s > WEFT__V1__JOB_STATE__CANCELLED)
+            return usage(v, "--state takes queued, starting, running, draining, recovering, held, "
+                            "succeeded, failed or cancelled");
+        out->state[s] = out->states = true;
+    }
+    return CLIENT_OK;
+}
+
+// "90m" ago, or "2026-11-28", in local time.
+static int read_since(const struct verb *v, const char *text, struct selection *out)
+{
+    static const char units[] = "smhd";
+    static const int64_t unit_ms[] = {1000, 60000, 3600000, 86400000};
+    char *end;
+    struct tm tm = {.tm_isdst = -1};
+    if (!text)
+        return CLIENT_OK;
+    double n = strtod(text, &end);
+    const char *unit = *end && !end[1] ? strchr(units, *end) : NULL;
+    const char *rest = strptime(text, "%Y-%m-%d", &tm);
+    if (unit && n >= 0 && n < 1e6)
+        out->since_ms = clock_wall_ms() - (int64_t)(n * (double)unit_ms[unit - units]);
+    else if (rest && !*rest)
+        out->since_ms = (int64_t)mktime(&tm) * 1000;
+    else
+        return usage(v, "--since takes 30m, 2h or 7d, or a date as 2026-11-28");
+    return CLIENT_OK;
+}
+
+static int read_order(const struct verb *v, const char *text, struct selection *out)
+{
+    out->column = -1;
+    if (!text)
+        return CLIENT_OK;
+    out->backwards = *text == '-';
+    for (int i = 0; i < ORDERS; i++)
+        if (strcasecmp(orders[i].column, text + out->backwards) == 0)
+            out->column = i;
+    return out->column >= 0
+               ? CLIENT_OK
+               : usage(v, "--sort takes name, state, step, loss, ranks, prio, age or owner");
+}
+
+static bool has_tags(const Weft__V1__JobStatus *s, const char *tags)
+{
+    bool all = true;
+    for (size_t n; tags && *tags; tags += n + (tags[n] == ',')) {
+        bool has = false;
+        n = strcspn(tags, ",");
+        for (size_t i = 0; i < s->n_tags; i++)
+            has |= strlen(s->tags[i]) == n && strncmp(s->tags[i], tags, n) == 0;
+        all &= has;
+    }
+    return all;
+}
+
+static int compare_jobs(const void *x, const void *y, void *by)
+{
+    const Weft__V1__JobStatus *a = *(Weft__V1__JobStatus *const *)x,
+                              *b = *(Weft__V1__JobStatus *const *)y;
+    const struct selection *s = by;
+    int order = orders[s->column].compare(a, b);
+    order = order ? order : compare_numbers((double)a->submitted_ms, (double)b->submitted_ms);
+    return s->backwards ? -order : order;
+}
+
+// Keeps the jobs of the answer that are asked for, in the order that is.
+static void select_jobs(Weft__V1__JobsReply *r, struct selection *by)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < r->n_jobs; i++) {
+        Weft__V1__JobStatus *s = r->jobs[i];
+        bool state =
+            s->state > 0 && s->state <= WEFT__V1__JOB_STATE__CANCELLED && by->state[s->state];
+        if ((!by->states || state) && s->submitted_ms >= by->since_ms && has_tags(s, by->tags))
+            r->jobs[kept++] = s;
+        else
+            weft__v1__job_status__free_unpacked(s, NULL);
+    }
+    r->n_jobs = kept;
+    if (by->column >= 0 && kept)
+        qsort_r(r->jobs, kept, sizeof *r->jobs, compare_jobs, by);
+}
+
 static void add_job(struct table *t, const Weft__V1__JobStatus *s)
 {
     char age[WORD_MAX];
@@ -86,6 +231,7 @@ static void print_jobs(const void *reply, struct buf *out)
     if (*r->notice)
         plain_line(out, "%s", r->notice);
     table_init(&t, "JOB NAME STATE >STEP >LOSS >RANKS >PRIO >AGE OWNER WHY");
+    t.drop = "OWNER PRIO RANKS AGE WHY LOSS JOB";
     for (size_t i = 0; i < r->n_jobs; i++)
         add_job(&t, r->jobs[i]);
     table_print(&t, out);
@@ -109,9 +255,13 @@ int verb_jobs(const struct verb *v, const struct args *a)
     Weft__V1__JobsReply *all = NULL;
     ProtobufCMessage *reply;
     struct cli_link l = {0};
+    struct selection by = {.tags = a->tag};
     weft__v1__jobs_request__init(&req);
-    req.all = a->all;
-    int rc = cli_link_open(&l, v, a);
+    req.all = a->all || a->state || a->since || a->tag;
+    int rc = read_states(v, a->state, &by);
+    rc = rc ? rc : read_since(v, a->since, &by);
+    rc = rc ? rc : read_order(v, a->sort, &by);
+    rc = rc ? rc : cli_link_open(&l, v, a);
     if (rc)
         return rc;
     do {
@@ -127,8 +277,10 @@ int verb_jobs(const struct verb *v, const struct args *a)
             all = page;
         }
     } while (req.after);
-    if (!rc)
+    if (!rc) {
+        select_jobs(all, &by);
         put_reply(a, &all->base, print_jobs);
+    }
     cli_link_free(all);
     cli_link_close(&l);
     return rc;
@@ -139,12 +291,17 @@ int verb_jobs(const struct verb *v, const struct args *a)
 static void print_where(const Weft__V1__JobStatus *s, struct buf *out)
 {
     char word[WORD_MAX];
-    struct buf hosts = {0};
+    struct buf hosts = {0}, tags = {0};
     for (size_t i = 0; i < s->n_hosts; i++)
         buf_printf(&hosts, "%s%s", i ? ", " : " on ", s->hosts[i]);
     plain_line(out, "ranks       %d %s%s", s->ranks, s->mesh, buf_str(&hosts));
     buf_clear(&hosts);
     buf_printf(out, "priority    %lld\n", (long long)s->priority);
+    for (size_t i = 0; i < s->n_tags; i++)
+        buf_printf(&tags, " %s", s->tags[i]);
+    if (tags.len)
+        plain_line(out, "tags       %s", buf_str(&tags));
+    buf_clear(&tags);
     print_threads(s, "threads     ", out);
     buf_printf(out, "restarts    %d, epoch %llu\n", s->restarts, (unsigned long long)s->epoch);
     if (s->unsaved)
@@ -243,6 +400,7 @@ static void print_workers(const void *reply, struct buf *out)
     if (*r->notice)
         plain_line(out, "%s", r->notice);
     table_init(&t, "HOST NAME STATE >DEVICES >BUSY MODEL >MEMORY >SEEN VERSION JOBS");
+    t.drop = "VERSION MEMORY HOST MODEL SEEN";
     for (size_t i = 0; i < r->n_workers; i++) {
         const Weft__V1__WorkerStatus *w = r->workers[i];
         struct buf jobs = {0}, models = {0};

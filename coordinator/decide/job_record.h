@@ -112,8 +112,8 @@ struct job_record {
     int unsaved;                    // saves in a row that the storage failed
     int64_t unsaved_ms, unsaved_ns; // when the first of them did, by both clocks
     char *unsaved_why;              // of the newest
-    char *removed; // how checkpoints of it were lost to somebody's hand; "": none were
-    char *mesh;    // "{dp: 2}"
+    char *removed;     // how checkpoints of it were lost to somebody's hand; "": none were
+    char *mesh, *tags; // "{dp: 2}"; joined by blanks
     int64_t restore_step, last_step;
     int64_t committed_step; // the newest acknowledged; −1: none
     uint64_t committed_epoch;

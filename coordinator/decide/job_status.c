@@ -143,6 +143,14 @@ static bool is_in_trouble(const struct job_record *j)
            (j->state == JOB_QUEUED && j->wait == WAIT_NEVER);
 }
 
+static void fill_tags(const struct job_record *j, struct arena *a, Weft__V1__JobStatus *s)
+{
+    char *rest = arena_strdup(a, j->tags), *tag;
+    s->tags = arena_array(a, char *, JOB_MAX_TAGS);
+    while ((tag = strsep(&rest, " ")) && *tag && s->n_tags < JOB_MAX_TAGS)
+        s->tags[s->n_tags++] = tag;
+}
+
 Weft__V1__JobStatus *job_status(const struct job_record *j, struct arena *a)
 {
     Weft__V1__JobStatus *s = arena_new(a, Weft__V1__JobStatus);
@@ -156,6 +164,7 @@ Weft__V1__JobStatus *job_status(const struct job_record *j, struct arena *a)
     s->steps = j->steps;
     fill_report(j, s);
     s->mesh = arena_strdup(a, j->mesh);
+    fill_tags(j, a, s);
     fill_hosts(j, a, s);
     s->restarts = j->restarts;
     s->checkpoint_step = j->committed_step;

@@ -61,6 +61,7 @@ static const struct column job_columns[] = {
     {JOB(NUMBER, threads)},
     {JOB(TEXT, threads_why)},
     {JOB(TEXT, mesh)},
+    {JOB(TEXT, tags)},
     {JOB(TEXT, checkpoint_dir)},
     {JOB(NUMBER, keep)},
     {JOB(NUMBER, keep_every)},

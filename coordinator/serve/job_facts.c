@@ -92,7 +92,7 @@ static int compare_with_before(const Weft__Plan__JobText *t, struct job now, str
 
 static void fill_facts(const struct job *job, struct arena *a, Weft__Plan__JobFacts *f)
 {
-    struct buf text = {0};
+    struct buf text = {0}, tags = {0};
     job_print(job, &text);
     f->text = keep_text(a, &text);
     f->hash = arena_array(a, char, 65);
@@ -105,6 +105,9 @@ static void fill_facts(const struct job *job, struct arena *a, Weft__Plan__JobFa
     f->steps = job->train.steps;
     f->priority = job->resources.priority;
     f->mesh = print_mesh(&job->mesh, a);
+    for (int i = 0; i < job->tags.n; i++)
+        buf_printf(&tags, "%s%s", i ? " " : "", ((const char *const *)job->tags.items)[i]);
+    f->tags = keep_text(a, &tags);
     f->checkpoint_dir = frame_text(job->checkpoint.dir);
     f->keep = job->checkpoint.keep;
     f->keep_every = job->checkpoint.keep_every;

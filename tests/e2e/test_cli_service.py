@@ -22,7 +22,7 @@ STATUS = {
     "job", "name", "state", "goal", "epoch", "step", "steps", "reported", "loss", "tokens_per_s", "samples_per_s",
     "evaluated", "eval_loss", "eval_accuracy", "mesh", "hosts", "restarts", "checkpoint_step", "checkpoint_epoch",
     "exit", "priority", "ranks", "owner", "submitted_ms", "text", "store", "found", "unsaved", "unsaved_since_ms",
-    "unsaved_for_ms", "unsaved_why", "in_trouble", "threads", "threads_why", "newest_event",
+    "unsaved_for_ms", "unsaved_why", "in_trouble", "threads", "threads_why", "newest_event", "tags",
 }  # fmt: skip
 
 
@@ -123,6 +123,38 @@ def test_jobs_lists_each_as_status_does(desk):
     assert ended["state"] == "SUCCEEDED" and ended["exit"] == 0
     table = desk.weft("jobs").out.splitlines()
     assert table[0].split()[:3] == ["JOB", "NAME", "STATE"] and "12/30" in table[1]
+
+
+def names_of(desk, *flags):
+    return [job["name"][:4] for job in desk.json("jobs", *flags)["jobs"]]
+
+
+def test_jobs_are_chosen_by_state_age_and_tag_and_sorted(desk):
+    desk.start("sweep")
+    assert names_of(desk) == ["lr-1", "lr-2", "lr-3", "lr-4"]
+    assert names_of(desk, "--state", "running,failed") == ["lr-1", "lr-2"]
+    assert names_of(desk, "--state=SUCCEEDED") == ["lr-3"]
+    assert names_of(desk, "--since", "2h") == ["lr-1", "lr-2"] and len(names_of(desk, "--since", "2023-11-28")) == 4
+    assert names_of(desk, "--tag", "odd") == ["lr-1", "lr-3"] and names_of(desk, "--tag", "odd,sweep") == ["lr-1", "lr-3"]
+    assert names_of(desk, "--tag", "sweep", "--state", "queued") == ["lr-4"] and names_of(desk, "--tag", "swee") == []
+    assert names_of(desk, "--sort", "age") == ["lr-1", "lr-2", "lr-3", "lr-4"]
+    assert names_of(desk, "--sort", "-age") == ["lr-4", "lr-3", "lr-2", "lr-1"]
+    assert names_of(desk, "--sort", "loss") == ["lr-3", "lr-1", "lr-4", "lr-2"]  # not reported, then not a number
+    assert names_of(desk, "--sort=-name")[0] == "lr-4"
+    for flags, said in ((["--state", "lost"], "queued, starting"), (["--since", "soon"], "30m, 2h or 7d"),
+                        (["--since", "-2h"], "30m, 2h or 7d"), (["--sort", "colour"], "prio, age or owner")):  # fmt: skip
+        end = desk.weft("jobs", *flags)
+        assert end.code == 2 and said in end.err, end
+
+
+@pytest.mark.parametrize("columns", [20, 40, 60, 80, 100, 200])
+def test_a_table_of_jobs_wraps_on_no_terminal(desk, columns):
+    desk.start("sweep", "wordy")
+    lines = runs.on_terminal([runs.WEFT, "jobs"], columns, env=desk.env).out.splitlines()
+    assert len(lines) == 5 and max(len(line) for line in lines) <= columns, lines
+    assert "NAME" in lines[0] and "STATE" in lines[0] and (columns < 60 or "STEP" in lines[0]), lines
+    assert ("OWNER" in lines[0]) == (columns >= 120), lines
+    assert max(len(line) for line in desk.weft("jobs").out.splitlines()) > 900  # a pipe gets all
 
 
 def test_workers_and_checkpoints_are_lists_under_their_names(desk):

@@ -67,8 +67,12 @@ def test_a_finished_run_is_asked_about_and_leaves_no_process(finished):
     assert job["name"] == "test" and job["job"] == status["job"]
     assert len(json.loads(ask(finished, "workers", "--json").out)["workers"]) == 1
     assert_at_rest(finished)
-    again = runs.weft("run", str(finished.file), "-s", "train.steps=40")
+    again = runs.weft("run", str(finished.file), "-s", "train.steps=40", "-s", "tags=[late, lr]")
     assert again.code == 0, again
+    (job,) = json.loads(ask(finished, "jobs", "--tag", "lr", "--json").out)["jobs"]
+    assert job["tags"] == ["late", "lr"] and job["step"] == 40, job
+    assert "tags        late lr\n" in ask(finished, "status", "test").out
+    assert json.loads(ask(finished, "jobs", "--tag", "l", "--json").out)["jobs"] == []
 
 
 def here(run, *words, **env):

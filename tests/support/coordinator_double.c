@@ -17,6 +17,7 @@
 //            than states gets 4,000 steps before that end
 //   bare     has no host with the job's logs
 //   evals    sends watchers an evaluation with each update
+//   sweep    has four jobs in its list
 //   wordy    says 900 letters of each job, also where it refuses
 //   hostile  puts a second line, and what steers a terminal, into every text
 //   STATE    FAILED, HELD, …: how the job ends
@@ -42,7 +43,7 @@ static char host_name[TEXT] = "w0", owner[TEXT] = "local", model[TEXT] = "cpu",
 enum { UPDATES = 5, STEPS = 30, POURED = 100, POUR_MS = 10, REPORTED = 4000, RANKS = 2 };
 static struct script {
     bool mute, breaks, hostile, apart, moves, cuts, pours;
-    bool evals, bare;
+    bool evals, bare, sweep;
     bool states; // alone are watched
     int ncut, npoured;
     uint64_t poured;            // `pours`: the call; 0: none
@@ -173,15 +174,36 @@ static void on_act(const struct rpc_event *ev)
     rpc_reply(script.rpc, ev->call, &r.base);
 }
 
+// Four jobs of a sweep, submitted one, two, three and four hours ago.
+static void fill_sweep(Weft__V1__JobStatus *s, int i)
+{
+    static char names[][40] = {"lr-1", "lr-2", "lr-3-with-a-name-that-is-rather-long", "lr-4"};
+    static char sweep[] = "sweep", odd[] = "odd", *tags[] = {sweep, odd};
+    static const Weft__V1__JobState states[] = {
+        WEFT__V1__JOB_STATE__RUNNING, WEFT__V1__JOB_STATE__FAILED, WEFT__V1__JOB_STATE__SUCCEEDED,
+        WEFT__V1__JOB_STATE__QUEUED};
+    static const double losses[] = {3, 0.0 / 0.0, 1, 2};
+    fill_status(s, 12);
+    s->name = names[i];
+    s->state = states[i];
+    s->loss = losses[i];
+    s->reported = i < 3;
+    s->tags = tags;
+    s->n_tags = i % 2 ? 1 : 2;
+    s->submitted_ms = clock_wall_ms() - (i + 1) * INT64_C(3600000) + 60000;
+}
+
 static void on_jobs(const struct rpc_event *ev)
 {
     const Weft__V1__JobsRequest *q = (const void *)ev->message;
     Weft__V1__JobsReply r;
-    Weft__V1__JobStatus s, *one = &s;
+    Weft__V1__JobStatus s[4], *all[] = {&s[0], &s[1], &s[2], &s[3]};
     weft__v1__jobs_reply__init(&r);
-    fill_status(&s, q->all ? STEPS : 12);
-    r.n_jobs = 1;
-    r.jobs = &one;
+    fill_status(&s[0], q->all ? STEPS : 12);
+    for (int i = 0; script.sweep && i < 4; i++)
+        fill_sweep(&s[i], i);
+    r.n_jobs = script.sweep ? 4 : 1;
+    r.jobs = all;
     r.cluster = cluster;
     rpc_reply(script.rpc, ev->call, &r.base);
 }
@@ -487,6 +509,8 @@ static void take_word(const char *word)
         script.pours = true;
     else if (strcmp(word, "bare") == 0)
         script.bare = true;
+    else if (strcmp(word, "sweep") == 0)
+        script.sweep = true;
     else if (strcmp(word, "evals") == 0)
         script.evals = true;
     else if (strcmp(word, "wordy") == 0)

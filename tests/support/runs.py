@@ -6,17 +6,20 @@ reader, so that what is compared does not pass through the code under test.
 A Run is one DIR with its job file; start() may be called again and again, as after a crash. Waits have
 generous watchdogs: a test fails for what happened, not for how long it took."""
 import contextlib
+import fcntl
 import hashlib
 import json
 import math
 import os
 import pathlib
+import pty
 import re
 import shutil
 import signal
 import stat
 import struct
 import subprocess
+import termios
 import threading
 import time
 
@@ -490,6 +493,30 @@ def damage(path):
 def put_tokens(text, to):
     """The file's bytes as token ids, u16 without a header."""
     pathlib.Path(to).write_bytes(numpy.frombuffer(pathlib.Path(text).read_bytes(), "u1").astype("<u2").tobytes())
+
+
+def on_terminal(argv, columns=80, rows=24, env=None, cwd=None, act=None):
+    """What a command writes to a terminal of this size, and its exit code. `act(process, said, fd)` is called after
+    each piece that was read."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    def take_terminal():
+        os.setsid()
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+    p = watch_over(subprocess.Popen(argv, stdin=theirs, stdout=theirs, stderr=theirs, env={**os.environ, "TERM": "xterm", **(env or {})},
+                                    cwd=cwd, preexec_fn=take_terminal))  # fmt: skip
+    os.close(theirs)
+    said = b""
+    with contextlib.suppress(OSError):  # EIO: nobody has the other end
+        while piece := os.read(ours, 65536):
+            said += piece
+            if act:
+                act(p, said, ours)
+    code = p.wait(timeout=WATCHDOG)
+    os.close(ours)
+    return Ended(code, said.decode(errors="replace").replace("\r\n", "\n"), "")
 
 
 def weft(*args, cwd=None):

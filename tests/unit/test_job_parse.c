@@ -121,7 +121,7 @@ static void test_an_unknown_key_names_the_nearest(void **state)
     expect_errors(VALID "metrics: {colour: 1}\n",
                   "job.yaml:5:11: metrics.colour: unknown key: metrics has jsonl\n");
     expect_errors(VALID "? \"\"\n: 1\n",
-                  "job.yaml:5:3: unknown key: a job has schema, name, model, mesh, sharding, "
+                  "job.yaml:5:3: unknown key: a job has schema, name, tags, model, mesh, sharding, "
                   "pipeline, precision, data, "
                   "optimizer, "
                   "schedule, train, eval, checkpoint, metrics, resources, restart\n");
@@ -360,6 +360,20 @@ static void test_names_are_plain(void **state)
                  bad[i]);
         expect_errors(text, error);
     }
+    struct job_case tagged;
+    case_valid(&tagged, VALID "tags: [sweep, lr.3]\n");
+    assert_int_equal(tagged.job.tags.n, 2);
+    assert_string_equal(((const char *const *)tagged.job.tags.items)[1], "lr.3");
+    case_clear(&tagged);
+    case_valid(&tagged, VALID "tags: sweep\n");
+    assert_int_equal(tagged.job.tags.n, 1);
+    case_clear(&tagged);
+    expect_errors(
+        VALID "tags: [ok, a b]\n",
+        "job.yaml:5:12: tags[1]: 'a b' will not do: words by which `weft jobs --tag` finds "
+        "it, each of 1 to 63 of a-z 0-9 . _ - and with a letter or digit first\n");
+    expect_errors(VALID "tags: [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q]\n",
+                  "job.yaml:5:7: tags: must have 0 to 16 names\n");
     memset(longest, 'x', 64);
     for (int n = 63; n <= 64; n++) {
         longest[n] = 0;
@@ -578,7 +592,7 @@ static void test_wrong_overrides_are_named_after_the_file(void **state)
         "a.b.c.d.e.f.g.h.i.j.k.l.m.n.o.p.q=1",
     };
     static const char expected[] =
-        "job.yaml:5:1: colour: unknown key: a job has schema, name, model, mesh, sharding, "
+        "job.yaml:5:1: colour: unknown key: a job has schema, name, tags, model, mesh, sharding, "
         "pipeline, precision, data, "
         "optimizer, "
         "schedule, train, eval, checkpoint, metrics, resources, restart\n"
