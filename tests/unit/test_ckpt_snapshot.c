@@ -109,10 +109,8 @@ static void deleted(void *arg, struct store_entry id, int code)
 
 static int furnish(void *arg, struct err *e)
 {
-    struct rank_arg *a = arg;
-    assert_int_equal(a->rank, 0);
-    bool refused = ++a->bus->furnished <= a->bus->refusals;
-    return refused ? err_set(e, ERR_IO, "not now") : 0;
+    struct bus *b = ((struct rank_arg *)arg)->bus;
+    return ++b->furnished <= b->refusals ? err_set(e, ERR_IO, "not now") : 0;
 }
 
 static void open_stores(struct bus *b)
@@ -567,10 +565,11 @@ static void a_read_only_disk_costs_one_checkpoint(void **state)
 }
 
 // What is done to the folder between the saves of step 10 and 20.
-static void save_around(struct bus *b, const char *command, int64_t step)
+static void save_around(struct bus *b, const char *command, int64_t step, int refusals)
 {
     char line[2400];
     open_bus(b, 0);
+    b->refusals = refusals;
     save_all(b, 10);
     snprintf(line, sizeof line, command, b->f.store.path, b->f.store.path);
     assert_int_equal(system(line), 0);
@@ -596,14 +595,13 @@ static void a_directory_that_was_removed_is_made_again(void **state)
     static struct bus b;
     struct err e = {0};
     int64_t greatest;
-    save_around(&b, "rm -rf '%s'", 20);
+    save_around(&b, "rm -rf '%s'", 20, 0);
     assert_int_equal(b.committed, 2);
     assert_int_equal(count_lost(&b), 1);
     store_close(&b.f.store);
     assert_int_equal(store_make(&b.f.store, NULL, b.f.dir, &fx_owner, &e), 0);
     expect_loads(&b, 20);
     assert_int_equal(store_fence(&b.f.store, 1, "another attempt", &greatest, &e), ERR_FENCED);
-    save_all(&b, 30);
     assert_int_equal(b.furnished, 1);
     close_bus(&b);
 }
@@ -612,21 +610,12 @@ static void what_lay_beside_its_checkpoints_is_tried_again_with_the_next_save(vo
 {
     (void)state;
     static struct bus b;
-    char line[1200];
-    open_bus(&b, 0);
-    save_all(&b, 10);
-    assert_int_equal(b.furnished, 0);
-    b.refusals = 1;
-    snprintf(line, sizeof line, "rm -rf '%s'", b.f.store.path);
-    assert_int_equal(system(line), 0);
-    save_all(&b, 20);
-    assert_int_equal(b.aborted, 1);
+    save_around(&b, "rm -rf '%s'", 20, 1);
     assert_non_null(strstr(b.why, "not now"));
     b.why[0] = 0;
     save_all(&b, 30);
     save_all(&b, 40);
     assert_int_equal(b.furnished, 2);
-    assert_int_equal(b.committed, 3);
     close_bus(&b);
 }
 
@@ -634,7 +623,7 @@ static void a_directory_that_was_removed_and_brought_back_has_lost_nothing(void 
 {
     (void)state;
     static struct bus b;
-    save_around(&b, "cp -r '%1$s' '%2$s.copy' && rm -rf '%1$s' && mv '%2$s.copy' '%1$s'", 20);
+    save_around(&b, "cp -r '%1$s' '%2$s.copy' && rm -rf '%1$s' && mv '%2$s.copy' '%1$s'", 20, 0);
     assert_int_equal(b.committed, 2);
     assert_int_equal(count_lost(&b), 0);
     store_close(&b.f.store);
@@ -648,7 +637,7 @@ static void a_directory_that_was_removed_is_not_made_again_behind_a_newer_attemp
 {
     (void)state;
     static struct bus b;
-    save_around(&b, "rm -rf '%1$s' && mkdir '%2$s' && touch '%2$s/epoch-2'", 20);
+    save_around(&b, "rm -rf '%1$s' && mkdir '%2$s' && touch '%2$s/epoch-2'", 20, 0);
     assert_int_equal(b.committed, 1);
     assert_non_null(strstr(b.why, "epoch 2 has begun"));
     close_bus(&b);
@@ -658,7 +647,7 @@ static void a_directory_that_was_moved_away_costs_every_checkpoint_and_nothing_e
 {
     (void)state;
     static struct bus b;
-    save_around(&b, "mv '%s' '%s.moved'", 20);
+    save_around(&b, "mv '%s' '%s.moved'", 20, 0);
     assert_int_equal(b.aborted, 1);
     assert_non_null(strstr(b.why, "No such file"));
     close_bus(&b);
