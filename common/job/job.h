@@ -23,8 +23,9 @@ enum {
     JOB_MAX_NODES = 10000,   // keys and values
     JOB_MAX_ERRORS = 100,    // reported; the rest are counted
     JOB_MAX_STAGES = 64,
-    JOB_MAX_SIZES = 64,  // of a model
-    JOB_MAX_CHUNKS = 64, // of a stage
+    JOB_MAX_SIZES = 64, // of a model
+    JOB_MAX_CHUNKS = 64,
+    JOB_MAX_TAGS = 16, // of a stage; of a job
 };
 
 union job_size { // as its kind says (model_program.h)
@@ -113,7 +114,6 @@ enum job_network { JOB_ENCRYPTED, JOB_TRUSTED };
 
 const char *job_device_kind(int kind);   // "cuda": also its backend's name
 extern const char *const job_networks[]; // by enum job_network, null at the end
-
 struct job_resources {
     int64_t devices; // = product of the mesh
     int kind;        // enum job_device_kind
@@ -130,7 +130,6 @@ struct job_restart {
     int64_t hang_after; // nanoseconds without progress beyond the longest step seen
 };
 
-enum { JOB_MAX_TAGS = 16 };
 struct job {
     int64_t schema_version; // JOB_SCHEMA_VERSION
     const char *name;

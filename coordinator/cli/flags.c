@@ -55,7 +55,7 @@ static const struct flag_row {
                   offsetof(struct args, why)},
     [FLAG_DIR] = {"--dir", NULL, "DIR", "folder to try as a place of checkpoints", IS_TEXT,
                   offsetof(struct args, dir)},
-    [FLAG_FULL] = {"--full", NULL, NULL, "with the lists: every parameter, collective and stage",
+    [FLAG_FULL] = {"--full", NULL, NULL, "all of it, also what is folded or left out else",
                    IS_SWITCH, offsetof(struct args, full)},
     [FLAG_STATE] = {"--state", NULL, "STATE", "those in this state, as running; several: a,b",
                     IS_TEXT, offsetof(struct args, state)},

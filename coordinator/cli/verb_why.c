@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// weft why: a job's history. It prints every event with its time, what the job waits for, where the
-// time went, and goodput: the share of `running` in all time, without what a person held the job
+// weft why: a job's history. It prints every event with its time (checkpoints in a row as one), what
+// the job waits for, where the time went, and goodput: the share of `running` in all time, without what a person held the job
 // for, what it spent failed or cancelled, and what nobody measured.
+#include <stdio.h>
 #include <string.h>
 
 #include "coordinator/cli/cli_link.h"
@@ -39,28 +40,65 @@ static void print_logs(const Weft__V1__WhyReply *r, struct buf *out)
     }
 }
 
-static void print_events(const Weft__V1__WhyReply *r, struct buf *out)
+// Whether it says no more than that a checkpoint was saved.
+static bool is_routine(const Weft__V1__Event *e)
+{
+    char usual[64];
+    snprintf(usual, sizeof usual, "checkpoint of step %lld", (long long)e->step);
+    return strcmp(e->kind, "committed") == 0 && strcmp(e->text, usual) == 0;
+}
+
+// How many events from `first` on are one row: several checkpoints in a row, else one.
+static size_t count_folded(const Weft__V1__WhyReply *r, size_t first)
+{
+    enum { LEAST = 3 };
+    size_t n = first;
+    while (n < r->n_events && is_routine(r->events[n]) &&
+           r->events[n]->state == r->events[first]->state)
+        n++;
+    return n - first >= LEAST ? n - first : 1;
+}
+
+// "40 checkpoints: steps 100 to 4000, every 100"
+static void add_folded(struct table *t, Weft__V1__Event *const *e, size_t n)
+{
+    int64_t every = e[1]->step - e[0]->step;
+    char apart[32] = "";
+    for (size_t i = 1; i < n; i++)
+        if (e[i]->step - e[i - 1]->step != every)
+            every = 0;
+    if (every)
+        snprintf(apart, sizeof apart, ", every %lld", (long long)every);
+    table_add(t, "%zu checkpoints: steps %lld to %lld%s", n, (long long)e[0]->step,
+              (long long)e[n - 1]->step, apart);
+}
+
+static void print_events(const Weft__V1__WhyReply *r, bool full, struct buf *out)
 {
     struct table t;
     char at[WORD_MAX], since[WORD_MAX];
     int64_t before = r->n_events ? r->events[0]->t_ms : 0; // of the line above
     table_init(&t, "WHEN >SINCE STATE EVENT >STEP WHERE WHAT");
-    for (size_t i = 0; i < r->n_events; i++) {
-        const Weft__V1__Event *e = r->events[i];
+    for (size_t i = 0, n; i < r->n_events; i += n) {
+        n = full ? 1 : count_folded(r, i);
+        const Weft__V1__Event *e = r->events[i], *last = r->events[i + n - 1];
         table_add(&t, "%s", word_time(e->t_ms, at));
         table_add(&t, "%s", word_duration((double)(e->t_ms - before) / 1000, since));
-        before = e->t_ms;
+        before = last->t_ms;
         table_add(&t, "%s", word_state(e->state));
         table_add(&t, "%s", e->kind);
-        if (e->step >= 0)
-            table_add(&t, "%lld", (long long)e->step);
+        if (last->step >= 0)
+            table_add(&t, "%lld", (long long)last->step);
         else
             table_add(&t, "-");
         if (e->rank >= 0)
             table_add(&t, "%s%srank %d", e->host, *e->host ? " " : "", e->rank);
         else
             table_add(&t, "%s", e->host);
-        table_add(&t, "%.*s", (int)strcspn(e->text, "\n"), e->text);
+        if (n > 1)
+            add_folded(&t, &r->events[i], n);
+        else
+            table_add(&t, "%.*s", (int)strcspn(e->text, "\n"), e->text);
     }
     table_print(&t, out);
     print_logs(r, out);
@@ -68,17 +106,30 @@ static void print_events(const Weft__V1__WhyReply *r, struct buf *out)
 
 static void print_spent(const Weft__V1__WhyReply *r, struct buf *out)
 {
+    enum { BAR = 40 };
     char word[WORD_MAX];
-    double goodput = find_goodput(r);
-    int n = 0;
-    buf_puts(out, "time: ");
+    double goodput = find_goodput(r), all = 0;
     for (size_t i = 0; i < r->n_spent; i++)
-        if (r->spent[i]->ms > 0)
-            buf_printf(out, "%s%s %s", n++ ? ", " : "", r->spent[i]->what,
-                       word_duration((double)r->spent[i]->ms / 1000, word));
+        all += r->spent[i]->ms > 0 ? (double)r->spent[i]->ms : 0;
+    if (all <= 0) {
+        buf_puts(out, "time: none yet\n");
+        return;
+    }
+    buf_printf(out, "time: %s in all", word_duration(all / 1000, word));
     if (goodput >= 0)
-        buf_printf(out, "; goodput %.1f %%", 100 * goodput);
-    buf_puts(out, n ? "\n" : "none yet\n");
+        buf_printf(out, ", goodput %.1f %%", 100 * goodput);
+    buf_putc(out, '\n');
+    for (size_t i = 0; i < r->n_spent; i++) {
+        double share = (double)r->spent[i]->ms / all;
+        if (share <= 0)
+            continue;
+        buf_printf(out, "  %-10s  %8s  %3.0f %%%s", r->spent[i]->what,
+                   word_duration((double)r->spent[i]->ms / 1000, word), 100 * share,
+                   share * BAR >= 0.5 ? "  " : "");
+        for (int k = 0; k < (int)(share * BAR + 0.5); k++)
+            buf_puts(out, "█");
+        buf_putc(out, '\n');
+    }
 }
 
 static void print_head(const Weft__V1__JobStatus *s, struct buf *out)
@@ -94,13 +145,13 @@ static void print_head(const Weft__V1__JobStatus *s, struct buf *out)
     print_threads(s, "threads: ", out);
 }
 
-static void print_text(const Weft__V1__WhyReply *r, struct buf *out)
+static void print_text(const Weft__V1__WhyReply *r, bool full, struct buf *out)
 {
     if (r->status)
         print_head(r->status, out);
     if (r->trimmed)
         buf_puts(out, "older events were dropped\n");
-    print_events(r, out);
+    print_events(r, full, out);
     print_spent(r, out);
     if (*r->next)
         print_lines(out, "next: ", r->next);
@@ -132,7 +183,11 @@ int verb_why(const struct verb *v, const struct args *a)
     req.job = arena_strdup(&l.arena, a->pos[0]);
     rc = cli_link_ask(&l, LINK_WHY, &req.base, &m);
     if (!rc) {
-        (a->json ? print_json : print_text)((const Weft__V1__WhyReply *)(const void *)m, &out);
+        const Weft__V1__WhyReply *r = (const Weft__V1__WhyReply *)(const void *)m;
+        if (a->json)
+            print_json(r, &out);
+        else
+            print_text(r, a->full, &out);
         put_out(&out);
         cli_link_free(m);
     }

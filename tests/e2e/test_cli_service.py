@@ -169,6 +169,17 @@ def test_workers_and_checkpoints_are_lists_under_their_names(desk):
                                  "why": None, "t_ms": 0, "evaluated": False, "eval_loss": None, "best": False}]  # fmt: skip
 
 
+def test_why_folds_checkpoints_in_a_row(desk):
+    desk.start("sweep")
+    text = desk.weft("why", "small").out
+    (row,) = [line for line in text.splitlines() if "39 checkpoints: steps 100 to 3900, every 100" in line]
+    assert "3900" in row.partition("committed")[2], row
+    assert "checkpoint of step 4000, the best" in text and "checkpoint of step 200" not in text, text
+    full = desk.weft("why", "--full", "small").out
+    assert full.count("checkpoint of step ") == 40 and "39 checkpoints" not in full, full
+    assert len(desk.json("why", "small")["events"]) == 42
+
+
 def test_why_prints_events_and_where_the_time_went(desk):
     why = desk.start().json("why", "small")
     assert [set(e) for e in why["events"]] == [{"job", "seq", "t_ms", "state", "kind", "rank", "host", "step", "text"}] * 2
@@ -176,7 +187,8 @@ def test_why_prints_events_and_where_the_time_went(desk):
     assert {x["what"]: x["ms"] for x in why["spent"]} == {"queued": 1000, "running": 3000, "held": 3000}
     assert why["goodput"] == 0.75  # 3 of queued 1 + running 3; held by a person counts for nothing
     text = desk.weft("why", "small").out
-    assert "goodput 75.0 %" in text and "started" in text and "next: words" in text
+    assert re.search(r"^  running +3.0s +43 %  █{17}$", text, re.M) and "time: 7.0s in all, goodput 75.0 %" in text, text
+    assert "started" in text and "next: words" in text
     assert "\nthreads: 3 a device: 7 cores of w0 divided by 2 devices\n" in text
     assert why["status"]["threads_why"] == "7 cores of w0 divided by 2 devices"
 

@@ -17,7 +17,7 @@
 //            than states gets 4,000 steps before that end
 //   bare     has no host with the job's logs
 //   evals    sends watchers an evaluation with each update
-//   sweep    has four jobs in its list
+//   sweep    has four jobs in its list, and 40 checkpoints in a job's history
 //   wordy    says 900 letters of each job, also where it refuses
 //   hostile  puts a second line, and what steers a terminal, into every text
 //   STATE    FAILED, HELD, …: how the job ends
@@ -220,7 +220,9 @@ static void on_why(const struct rpc_event *ev)
     static char queued[] = "queued", running[] = "running", held[] = "held";
     Weft__V1__WhyReply r;
     Weft__V1__JobStatus s;
-    Weft__V1__Event e[2], *events[] = {&e[0], &e[1]};
+    enum { SAVED = 40 };
+    Weft__V1__Event e[2 + SAVED], *events[2 + SAVED];
+    char saved[SAVED][40];
     Weft__V1__Spent spent[3], *spents[] = {&spent[0], &spent[1], &spent[2]};
     char *names[] = {queued, running, held};
     weft__v1__why_reply__init(&r);
@@ -232,8 +234,19 @@ static void on_why(const struct rpc_event *ev)
     }
     fill_event(&e[0], 1700000000123);
     fill_event(&e[1], 1700000001123);
+    for (int i = 0; i < SAVED; i++) { // the last of them has more to say
+        static char committed[] = "committed";
+        fill_event(&e[2 + i], 1700000002123 + i * INT64_C(60000));
+        e[2 + i].kind = committed;
+        e[2 + i].step = 100 * (i + 1);
+        snprintf(saved[i], sizeof saved[i], "checkpoint of step %d%s", 100 * (i + 1),
+                 i + 1 < SAVED ? "" : ", the best");
+        e[2 + i].text = saved[i];
+    }
+    for (int i = 0; i < 2 + SAVED; i++)
+        events[i] = &e[i];
     r.status = &s;
-    r.n_events = 2;
+    r.n_events = script.sweep ? 2 + SAVED : 2;
     r.events = events;
     r.n_spent = 3;
     r.spent = spents;

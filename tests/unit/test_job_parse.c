@@ -360,20 +360,6 @@ static void test_names_are_plain(void **state)
                  bad[i]);
         expect_errors(text, error);
     }
-    struct job_case tagged;
-    case_valid(&tagged, VALID "tags: [sweep, lr.3]\n");
-    assert_int_equal(tagged.job.tags.n, 2);
-    assert_string_equal(((const char *const *)tagged.job.tags.items)[1], "lr.3");
-    case_clear(&tagged);
-    case_valid(&tagged, VALID "tags: sweep\n");
-    assert_int_equal(tagged.job.tags.n, 1);
-    case_clear(&tagged);
-    expect_errors(
-        VALID "tags: [ok, a b]\n",
-        "job.yaml:5:12: tags[1]: 'a b' will not do: words by which `weft jobs --tag` finds "
-        "it, each of 1 to 63 of a-z 0-9 . _ - and with a letter or digit first\n");
-    expect_errors(VALID "tags: [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q]\n",
-                  "job.yaml:5:7: tags: must have 0 to 16 names\n");
     memset(longest, 'x', 64);
     for (int n = 63; n <= 64; n++) {
         longest[n] = 0;

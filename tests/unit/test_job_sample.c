@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a job says about samples, and text as tokens and back.
+// What a job says about samples, text as tokens and back, and tags.
 #include "common/job/prompt.h"
 #include "tests/unit/job_case.h"
 
@@ -121,6 +121,25 @@ static void escapes_are_bytes(void **state)
     tokenizer_close(t);
 }
 
+static void tags_are_words_that_a_list_may_have(void **state)
+{
+    (void)state;
+    struct job_case tagged;
+    case_valid(&tagged, BYTES "tags: [sweep, lr.3]\n");
+    assert_int_equal(tagged.job.tags.n, 2);
+    assert_string_equal(((const char *const *)tagged.job.tags.items)[1], "lr.3");
+    case_clear(&tagged);
+    case_valid(&tagged, BYTES "tags: sweep\n");
+    assert_int_equal(tagged.job.tags.n, 1);
+    case_clear(&tagged);
+    expect_errors(
+        BYTES "tags: [ok, a b]\n",
+        "job.yaml:5:12: tags[1]: 'a b' will not do: words by which `weft jobs --tag` finds "
+        "it, each of 1 to 63 of a-z 0-9 . _ - and with a letter or digit first\n");
+    expect_errors(BYTES "tags: [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q]\n",
+                  "job.yaml:5:7: tags: must have 0 to 16 names\n");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -129,6 +148,7 @@ int main(void)
         cmocka_unit_test(what_prints_reads_back),
         cmocka_unit_test(what_cannot_be_sampled_is_refused_with_its_line),
         cmocka_unit_test(escapes_are_bytes),
+        cmocka_unit_test(tags_are_words_that_a_list_may_have),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
