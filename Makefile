@@ -65,6 +65,9 @@ WEIGHTS_SRC := neutral_fields config mapping move foreign_files described beside
 WEIGHTS_SRC := $(WEIGHTS_SRC:%=common/weights/%.c)
 
 # What a leader decides about a running attempt, whoever leads: rank 0 or the coordinator.
+METRICS_SRC := rows chart chart_braille chart_svg
+METRICS_SRC := $(METRICS_SRC:%=common/metrics/%.c)
+
 ATTEMPT_SRC := life page frame message leader_act board watch saves leader
 ATTEMPT_SRC := $(ATTEMPT_SRC:%=common/attempt/%.c)
 
@@ -76,7 +79,7 @@ DECIDER_SRC := words ids outbox row host job_record placement checkpoint attempt
                live_attempts recover queue requests job_paths acts found_jobs tidy frames attach settle shortage job_status views coord
 DECIDER_SRC := $(DECIDER_SRC:%=coordinator/decide/%.c)
 COORD_SRC   := $(addprefix store/,db binding)
-COORD_SRC   += $(addprefix serve/,questions service streams data_looks job_facts planner_process planner http prometheus)
+COORD_SRC   += $(addprefix serve/,questions service streams data_looks row_reads job_facts planner_process planner http prometheus)
 COORD_SRC   += coord_daemon certs
 COORD_SRC   := $(COORD_SRC:%=coordinator/%.c) $(DECIDER_SRC)
 
@@ -100,9 +103,9 @@ RANK_SRC    += $(addprefix save/,saver snapshot)
 RANK_SRC    += $(addprefix train/,train trainer job_history take_source inputs feed evaluate sampling choice algorithms asked pace device_use)
 RANK_SRC    := $(RANK_SRC:%=worker/rank/%.c)
 
-CLI_SRC     := main flags completion cli_link cli_print message_json progress log_order request resolved_job source_look data_files run_record run_left run_begin own_coordinator own_worker stored held_text local_ranks generation bar
+CLI_SRC     := main flags completion cli_link cli_print message_json progress log_order request resolved_job source_look data_files run_record run_left run_begin own_coordinator own_worker stored job_rows held_text local_ranks generation bar
 # Each holds the verbs that its name says.
-CLI_SRC     += verb_act verb_data verb_delete verb_doctor verb_eval verb_files verb_generate verb_jobs verb_logs verb_model verb_plan verb_run verb_submit verb_watch verb_weights verb_why
+CLI_SRC     += verb_act verb_data verb_delete verb_doctor verb_eval verb_files verb_generate verb_jobs verb_logs verb_metrics verb_model verb_plan verb_run verb_submit verb_watch verb_weights verb_why
 CLI_SRC     := $(CLI_SRC:%=coordinator/cli/%.c)
 
 CPU_SRC     := cpu_backend cpu_memory pool loops cpu_gemm cpu_chain cpu_reduce cpu_rows cpu_block cpu_update
@@ -193,7 +196,7 @@ SIM_WRAP    := open openat close fsync mkdir mkdirat stat fstat fstatat faccessa
                unlinkat read pread pwrite fdopendir readdir closedir getrandom
 SIM_WRAP    := $(SIM_WRAP:%=-Wl,--wrap=%)
 
-COMMON_SRC  := $(BASE_SRC) $(OP_SRC) $(LANGUAGE_SRC) $(TOKENIZER_SRC) $(JOB_SRC) $(COMPILE_SRC) $(EXPLAIN_SRC) $(MODEL_SRC) $(PLAN_SRC) $(DATA_SRC) $(CKPT_SRC) $(WEIGHTS_SRC)
+COMMON_SRC  := $(BASE_SRC) $(OP_SRC) $(LANGUAGE_SRC) $(TOKENIZER_SRC) $(JOB_SRC) $(COMPILE_SRC) $(EXPLAIN_SRC) $(MODEL_SRC) $(PLAN_SRC) $(DATA_SRC) $(CKPT_SRC) $(WEIGHTS_SRC) $(METRICS_SRC)
 
 # ---- flags -------------------------------------------------------------------------------------
 WARN := -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wold-style-definition \
@@ -709,6 +712,11 @@ benches: $(BUILD)/tests/tokenize $(BENCHES:%=$(BUILD)/tests/bench/bench_%) $(SER
 ## make bench        the benchmarks of tests/bench, results printed
 bench: all benches
 	$(Q)sh tests/bench/run.sh "$(BUILD)"
+
+## make wheel        build/weft-VERSION-py3-none-any.whl: jobs, metrics and checkpoints from Python
+.PHONY: wheel
+wheel:
+	$(Q)/usr/bin/python3 deploy/python/make_wheel.py $(VERSION) $(BUILD)
 
 ## make install      DESTDIR= PREFIX=/usr/local: programs, backend, completion, systemd units, /etc/weft
 PREFIX     ?= /usr/local

@@ -33,6 +33,7 @@
 #include "common/ckpt/load.h"
 #include "common/ckpt/source.h"
 #include "common/ckpt/store.h"
+#include "common/metrics/rows.h"
 #include "common/data/pattern.h"
 #include "worker/finder.h"
 
@@ -110,17 +111,19 @@ static int place_path(const struct act *t, const char *key, const char *path, ch
     return 0;
 }
 
-// TIDY and DELETE make no folder: a job that has ended needs none. One that never ran has no attempt.
+// TIDY, DELETE and ROWS make no folder. A job that never ran has no attempt.
 static int open_store(struct act *t, struct store *s, struct err *e)
 {
     bool deletes = t->ask->op == WEFT__V1__STORAGE_OP__STORAGE_DELETE;
-    bool tidies = deletes || t->ask->op == WEFT__V1__STORAGE_OP__STORAGE_TIDY;
+    bool reads = t->ask->op == WEFT__V1__STORAGE_OP__STORAGE_ROWS;
+    bool tidies = deletes || reads || t->ask->op == WEFT__V1__STORAGE_OP__STORAGE_TIDY;
     const Weft__V1__Storage *ask = t->ask;
     const char *root = t->s->root;
     char dir[PATH_MAX];
-    struct store_owner owner = {t->cluster, ask->job, ask->name, ask->resolved, ask->threads};
+    struct store_owner owner = {t->cluster, reads ? ask->rows_of : ask->job, ask->name,
+                                ask->resolved, ask->threads};
     *s = (struct store){.fd = -1};
-    if (!*ask->dir || (!deletes && !is_plain_id(ask->attempt)))
+    if (!*ask->dir || (!deletes && !reads && !is_plain_id(ask->attempt)))
         return err_set(e, ERR_INVALID,
                        "the coordinator asked for work on a checkpoint folder without naming the "
                        "folder or the attempt");
@@ -470,6 +473,19 @@ static int look_for_data(struct act *t, struct store *s, struct err *e)
     return 0;
 }
 
+static int read_rows(struct act *t, struct store *s, struct err *e)
+{
+    enum { PIECE_MAX = 256 << 10 }; // it shares the stream with heartbeats
+    int fd, rc = s->fd < 0 ? 0 : rows_open(s->fd, &fd, e);
+    if (rc || s->fd < 0 || fd < 0)
+        return rc;
+    t->answer.rows.data = arena_alloc(&t->arena, PIECE_MAX);
+    ssize_t n = pread(fd, t->answer.rows.data, PIECE_MAX, t->ask->rows_from);
+    t->answer.rows.len = n > 0 ? (size_t)n : 0;
+    close(fd);
+    return n < 0 ? err_set(e, ERR_IO, "cannot read metrics.jsonl") : 0;
+}
+
 // ---- a thread an act ----
 
 static const struct {
@@ -484,6 +500,7 @@ static const struct {
     [WEFT__V1__STORAGE_OP__STORAGE_DELETE] = {delete_folder, "remove"},
     [WEFT__V1__STORAGE_OP__STORAGE_FIND] = {find_jobs, "look for jobs in"},
     [WEFT__V1__STORAGE_OP__STORAGE_LOOK] = {look_for_data, "look for data in"},
+    [WEFT__V1__STORAGE_OP__STORAGE_ROWS] = {read_rows, "read the metrics in"},
 };
 
 static bool has_no_room(const char *mount)
@@ -526,9 +543,11 @@ static void act_free(struct act *t)
     free(t);
 }
 
+// Whether no running job waits for it.
 static bool is_look(const Weft__V1__Storage *ask)
 {
-    return ask->op == WEFT__V1__STORAGE_OP__STORAGE_LOOK;
+    return ask->op == WEFT__V1__STORAGE_OP__STORAGE_LOOK ||
+           ask->op == WEFT__V1__STORAGE_OP__STORAGE_ROWS;
 }
 
 static void count_act(struct storage *s, bool look, int by)
@@ -546,7 +565,8 @@ static void *run_act(void *arg)
     struct store store = {.fd = -1};
     struct err e = {0};
     bool look = is_look(t->ask);
-    bool in_folder = !look && t->ask->op != WEFT__V1__STORAGE_OP__STORAGE_FIND;
+    bool in_folder = t->ask->op != WEFT__V1__STORAGE_OP__STORAGE_LOOK &&
+                     t->ask->op != WEFT__V1__STORAGE_OP__STORAGE_FIND;
     int rc = in_folder ? open_store(t, &store, &e) : 0;
     if (!rc)
         rc = acts[t->ask->op].fn(t, &store, &e);

@@ -125,6 +125,29 @@ void plain_error(const char *fmt, ...)
     buf_clear(&line);
 }
 
+void plain_picture(FILE *to, const char *s, size_t len)
+{
+    // Okabe and Ito's colours, which colour-blind people tell apart, in the palette of 256.
+    static const char *const begins[PLAIN_COLOURS + 1] = {"",
+                                                          "\033[38;5;75m",
+                                                          "\033[38;5;214m",
+                                                          "\033[38;5;36m",
+                                                          "\033[38;5;175m",
+                                                          "\033[38;5;166m",
+                                                          "\033[38;5;32m",
+                                                          "\033[38;5;221m",
+                                                          "\033[38;5;250m"};
+    for (size_t from = 0, at = 0; at <= len; at++) {
+        bool colour = at < len && s[at] > 0 && s[at] <= PLAIN_COLOURS;
+        if (at < len && !colour && s[at] != PLAIN_NO_COLOUR)
+            continue;
+        plain_put(to, s + from, at - from);
+        if (at < len)
+            fputs(colour ? begins[(int)s[at]] : "\033[0m", to);
+        from = at + 1;
+    }
+}
+
 void plain_erase_line(FILE *to)
 {
     fputs("\r\033[K", to);

@@ -32,6 +32,10 @@ void plain_puts(FILE *to, const char *s);
 void plain_printf(FILE *to, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 // Writes one line to standard error, whatever the words hold.
 void plain_error(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+// A picture with colours: bytes 1 to PLAIN_COLOURS begin one, PLAIN_NO_COLOUR ends it, all else as
+// plain_put has it. Whoever puts a text from outside into a picture makes it plain first.
+enum { PLAIN_COLOURS = 8, PLAIN_NO_COLOUR = 15 };
+void plain_picture(FILE *to, const char *s, size_t len);
 // The terminal's own sequences, constants of ours: erases the line that the cursor stands on.
 void plain_erase_line(FILE *to);
 // Ends the line on the standard output's terminal, if it is one. For a handler of signals.

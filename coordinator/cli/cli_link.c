@@ -42,6 +42,7 @@ static const struct rpc_method methods[LINK_METHODS] = {
     [LINK_CHECKPOINTS] = UNARY(Checkpoints, job_request, checkpoints_reply),
     [LINK_WATCH] = STREAM(Watch, job_request, watch_update),
     [LINK_LOGS] = STREAM(Logs, logs_request, log_lines),
+    [LINK_ROWS] = UNARY(Rows, rows_request, rows_reply),
 };
 
 // What the code of a failed call means to a person. A code without a row is a refusal.

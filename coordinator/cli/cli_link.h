@@ -25,6 +25,7 @@ enum cli_link_method {
     LINK_CHECKPOINTS,
     LINK_WATCH,
     LINK_LOGS,
+    LINK_ROWS,
     LINK_METHODS
 };
 

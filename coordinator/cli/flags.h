@@ -67,6 +67,7 @@ enum flag {
     FLAG_SINCE,
     FLAG_SORT,
     FLAG_TAG,
+    FLAG_CSV,
     FLAGS
 };
 #define FLAG_BIT(f) (UINT64_C(1) << (f))
@@ -75,7 +76,7 @@ enum { ARGS_MAX_SET = 256, ARGS_MAX = 1024, ARGS_MAX_STOP = 64 };
 
 struct args { // texts are borrowed from argv
     const char *coordinator, *tls, *device, *request, *why, *dir;
-    bool json, markdown, all, follow, fresh, yes, full;
+    bool json, csv, markdown, all, follow, fresh, yes, full;
     const char *state, *since, *sort, *tag;
     const char *tokenizer, *ids, *show, *device_file, *continues;
     const char *to, *dtype, *shard_size, *program;

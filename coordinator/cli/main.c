@@ -84,6 +84,13 @@ static const struct verb verbs[] = {
      A_JOB, 0},
     {"logs", "JOB", "what its ranks wrote, in all attempts, by time",
      REMOTE | F(FOLLOW) | F(RANK) | F(LINES) | F(EPOCH), 1, 1, verb_logs, A_JOB, 0},
+    {"metrics", "JOB", "what it measured: losses, rates and norms, a row a step, over all attempts",
+     REMOTE | F(CSV) | F(FOLLOW) | F(LINES), 1, 1, verb_metrics,
+     "The last rows as a table; with --json or --csv all of them, with every number. A step has "
+     "one "
+     "row,\n"
+     "of the newest attempt that ran it. coordinator/cli/README.md says what the members mean.",
+     0},
     {"why", "JOB", "its history: every wait, failure and restart, and where the time went",
      REMOTE | F(FULL), 1, 1, verb_why, A_JOB, 0},
     {"cancel", "JOB…", "save it and end it", REMOTE | F(WHY), 1, ARGS_MAX, verb_act, A_JOB,

@@ -39,6 +39,7 @@ int verb_status(const struct verb *v, const struct args *a);
 int verb_workers(const struct verb *v, const struct args *a);
 int verb_checkpoints(const struct verb *v, const struct args *a);
 int verb_watch(const struct verb *v, const struct args *a);
+int verb_metrics(const struct verb *v, const struct args *a);
 int verb_logs(const struct verb *v, const struct args *a);
 int verb_why(const struct verb *v, const struct args *a);
 int verb_act(const struct verb *v, const struct args *a);

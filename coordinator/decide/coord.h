@@ -133,6 +133,10 @@ Weft__V1__WhyReply *coord_why(const struct coord *c, const char *target, int64_t
 Weft__V1__WorkersReply *coord_workers(const struct coord *c, int64_t now_ns, struct arena *a);
 Weft__V1__CheckpointsReply *coord_checkpoints(const struct coord *c, const char *target,
                                               struct arena *a, struct err *e);
+// A question to any host about a job's folder, and the streams that it may be put to: at most max.
+// Returns how many these are, or −1 with `e`; texts are the job's, for this call.
+int coord_row_question(const struct coord *c, const char *target, Weft__V1__Storage *to,
+                       uint64_t *conns, int max, struct err *e);
 // The streams of the hosts that hold logs of a job; rank −1, epoch 0: of all. Returns how many (at
 // most max), or −1 with `e`.
 int coord_log_hosts(const struct coord *c, const char *target, int rank, uint64_t epoch,

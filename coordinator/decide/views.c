@@ -221,6 +221,23 @@ int coord_log_hosts(const struct coord *c, const char *target, int rank, uint64_
     return n;
 }
 
+int coord_row_question(const struct coord *c, const char *target, Weft__V1__Storage *to,
+                       uint64_t *conns, int max, struct err *e)
+{
+    const struct job_record *j = job_of(c, target, e);
+    int n = 0;
+    if (!j)
+        return -1;
+    job_fill_storage(j, WEFT__V1__STORAGE_OP__STORAGE_ROWS, to);
+    to->rows_of = to->job;
+    list_for_each (it, &c->hosts) {
+        const struct host *h = list_entry(it, struct host, link);
+        if (h->conn && n < max)
+            conns[n++] = h->conn;
+    }
+    return n;
+}
+
 int coord_streams(const struct coord *c, int kind, struct arena *a, struct coord_stream **out)
 {
     int n = 0, cap = 0;

@@ -8,6 +8,7 @@
 
 #include "common/attempt/frame.h"
 #include "common/base/clock.h"
+#include "common/base/deadline.h"
 #include "common/base/hash.h"
 #include "common/base/heap.h"
 #include "common/base/log.h"
@@ -15,6 +16,7 @@
 #include "coordinator/decide/ids.h"
 #include "coordinator/serve/data_looks.h"
 #include "coordinator/serve/questions.h"
+#include "coordinator/serve/row_reads.h"
 #include "coordinator/serve/streams.h"
 #include "coordinator/store/binding.h"
 
@@ -31,6 +33,7 @@ enum method {
     CHECKPOINTS,
     WATCH,
     LOGS,
+    ROWS,
     ATTACH,
     JOIN,
     METHODS
@@ -57,6 +60,7 @@ const struct rpc_method service_methods[METHODS] = {
                        64 << 10, 1 << 20),
     [LOGS] = METHOD_Q("Weft", "Logs", RPC_SERVER_STREAM, PEOPLE, logs_request, log_lines, 64 << 10,
                       32 << 20),
+    [ROWS] = METHOD("Weft", "Rows", RPC_UNARY, PEOPLE, rows_request, rows_reply, 64 << 10),
     [ATTACH] = METHOD("Hosts", "Attach", RPC_BIDI, RPC_WORKER, up, down, 0),
     [JOIN] = METHOD("Hosts", "Join", RPC_UNARY, RPC_NONE | RPC_WORKER | PEOPLE, join_request,
                     join_reply, 64 << 10),
@@ -91,6 +95,7 @@ struct service {
     struct list found;
     struct streams streams;
     struct data_looks looks;
+    struct row_reads reads;
     struct list conns;
     struct question *questions;
     int n, cap;
@@ -106,6 +111,7 @@ struct service *service_new(const struct service_options *o)
     s->o = *o;
     streams_init(&s->streams, o->rpc, o->coord, o->db);
     data_looks_init(&s->looks);
+    row_reads_init(&s->reads);
     list_init(&s->conns);
     list_init(&s->found);
     return s;
@@ -124,6 +130,7 @@ void service_free(struct service *s)
         return;
     streams_clear(&s->streams);
     data_looks_clear(&s->looks);
+    row_reads_clear(&s->reads);
     list_for_each (it, &s->conns)
         free(list_entry(it, struct host_conn, link));
     list_for_each (it, &s->found)
@@ -301,12 +308,14 @@ void service_planned(struct service *s, struct coord_out *out)
             answer_submit(s, &l, out);
     while (data_looks_next(&s->looks, clock_mono_ns(), &l))
         answer_submit(s, &l, out);
+    row_reads_tick(&s->reads, s->o.rpc, clock_mono_ns());
     take_found(s, out);
 }
 
 int64_t service_due(const struct service *s)
 {
-    return list_empty(&s->found) ? data_looks_due(&s->looks) : 1; // at once
+    int64_t due = list_empty(&s->found) ? data_looks_due(&s->looks) : 1; // at once
+    return deadline_earlier(due, row_reads_due(&s->reads));
 }
 
 static void on_act(struct service *s, struct rpc_event *ev, struct coord_out *out)
@@ -447,11 +456,16 @@ static bool takes_found(struct service *s, struct host_conn *c, struct rpc_event
     return true;
 }
 
-// Whether it answers what was asked for a job that is being submitted.
+// Whether it answers what was asked for a client: about a job that is being submitted, or its metrics.
 static bool answers_look(struct service *s, uint64_t conn, const Weft__V1__Up *up)
 {
-    return up->body_case == WEFT__V1__UP__BODY_STORAGE &&
-           up->storage->op == WEFT__V1__STORAGE_OP__STORAGE_LOOK &&
+    if (up->body_case != WEFT__V1__UP__BODY_STORAGE)
+        return false;
+    if (up->storage->op == WEFT__V1__STORAGE_OP__STORAGE_ROWS) {
+        (void)row_reads_hear(&s->reads, s->o.rpc, conn, up->storage);
+        return true;
+    }
+    return up->storage->op == WEFT__V1__STORAGE_OP__STORAGE_LOOK &&
            data_looks_hear(&s->looks, conn, up->storage);
 }
 
@@ -486,6 +500,7 @@ static void on_worker_gone(struct service *s, struct host_conn *c, struct coord_
         coord_step(s->o.coord, &x, out);
     streams_host_gone(&s->streams, c->call);
     data_looks_host_gone(&s->looks, c->call);
+    row_reads_host_gone(&s->reads, s->o.rpc, c->call);
     list_remove(&c->link);
     free(c);
 }
@@ -515,6 +530,7 @@ static void on_client_gone(struct service *s, uint64_t call)
     }
     planner_cancel(s->o.planner, call);
     data_looks_cancel(&s->looks, call);
+    row_reads_cancel(&s->reads, call);
     streams_closed(&s->streams, call);
 }
 
@@ -593,6 +609,11 @@ static void answer_one(struct service *s, const struct question *q)
     }
     if (q->method == LOGS) {
         streams_logs(&s->streams, q->call, (const Weft__V1__LogsRequest *)q->request);
+        return;
+    }
+    if (q->method == ROWS) {
+        row_reads_begin(&s->reads, s->o.rpc, s->o.coord, q->call,
+                        (const Weft__V1__RowsRequest *)q->request);
         return;
     }
     arena_init(&a);

@@ -78,7 +78,8 @@ static void state_and_gradients_are_cut_as_far_as_it_takes(void **state)
         compile_text(&f, DEEP, 0);
         assert_int_equal(f.c.memory.params + f.c.memory.grads + f.c.memory.optimizer,
                          (uint64_t)16 * PARAMS);
-        struct device_model d = {"small", (uint64_t)(cases[i].bytes * PARAMS) + (1 << 20), 0, 0};
+        struct device_model d = {.name = "small",
+                                 .memory = (uint64_t)(cases[i].bytes * PARAMS) + (1 << 20)};
         plan_fit(&f.job, &d, &f.c, &f.found, &f.a);
         const struct finding *one = find_finding(&f, FINDING_DOES_NOT_FIT, NULL);
         assert_non_null(one);

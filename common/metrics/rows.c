@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows of metrics.jsonl. See rows.h.
+#include "common/metrics/rows.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/base/heap.h"
+
+enum { READ_BYTES = 1 << 20, DEPTH_MAX = 32 };
+
+void rows_init(struct rows *r, const char *const *keys, int nkeys)
+{
+    PRE(nkeys >= 0 && nkeys <= ROW_KEYS_MAX);
+    *r = (struct rows){.nkeys = nkeys};
+    for (int i = 0; i < nkeys; i++)
+        r->key[i] = keys[i];
+}
+
+void rows_clear(struct rows *r)
+{
+    free(r->row);
+    free(r->value);
+    *r = (struct rows){0};
+}
+
+// ---- one line ----
+//
+// Each returns where what it read ends, or null where it is not JSON. All is read once; a line ends
+// with a line break, which no value holds, so nothing is read beyond it.
+
+static const char *skip_string(const char *p) // from behind its first quote
+{
+    for (;; p++) {
+        if (*p == '"')
+            return p + 1;
+        if (*p == '\\')
+            p++;
+        if ((unsigned char)*p < 0x20)
+            return NULL;
+    }
+}
+
+// A number, true, false or null.
+static const char *skip_word(const char *p)
+{
+    const char *from = p;
+    while ((*p >= '0' && *p <= '9') || (*p >= 'a' && *p <= 'z') || *p == '-' || *p == '+' ||
+           *p == '.' || *p == 'E')
+        p++;
+    return p == from ? NULL : p;
+}
+
+// Looks through nested lists and objects by their brackets alone.
+static const char *skip_value(const char *p)
+{
+    char open[DEPTH_MAX];
+    int depth = 0;
+    do {
+        if (*p == '"') {
+            p = skip_string(p + 1);
+        } else if (*p == '{' || *p == '[') {
+            if (depth == DEPTH_MAX)
+                return NULL;
+            open[depth++] = *p++;
+        } else if (*p == '}' || *p == ']') {
+            if (!depth || open[--depth] != (*p == '}' ? '{' : '['))
+                return NULL;
+            p++;
+        } else if (depth && (*p == ',' || *p == ':')) {
+            p++;
+        } else {
+            p = skip_word(p);
+        }
+    } while (p && depth);
+    return p;
+}
+
+struct row_reader {
+    const struct rows *rows;
+    double *value;
+    struct row *row;
+    bool stepped; // it says its step
+};
+
+static void take_number(struct row_reader *x, const char *path, size_t len, const char *text)
+{
+    char *end;
+    for (int i = 0; i < x->rows->nkeys; i++) {
+        const char *key = x->rows->key[i];
+        if (strncmp(key, path, len) != 0 || key[len])
+            continue;
+        double v = strtod(text, &end);
+        if (end != text && *text != 'n' && *text != 'i')
+            x->value[i] = v;
+    }
+}
+
+static bool take_count(const char *text, const char *end, uint64_t *out)
+{
+    uint64_t v = 0;
+    if (text == end || end - text > 18)
+        return false;
+    for (; text < end; text++) {
+        if (*text < '0' || *text > '9')
+            return false;
+        v = 10 * v + (uint64_t)(*text - '0');
+    }
+    *out = v;
+    return true;
+}
+
+// Whether any key asked for begins with this path and a dot.
+static bool is_asked_within(const struct rows *r, const char *path, size_t len)
+{
+    for (int i = 0; i < r->nkeys; i++)
+        if (strncmp(r->key[i], path, len) == 0 && r->key[i][len] == '.')
+            return true;
+    return false;
+}
+
+static const char *read_object(struct row_reader *x, const char *p, char *path, size_t used);
+
+static const char *read_member(struct row_reader *x, const char *p, char *path, size_t used)
+{
+    enum { PATH_BYTES = 256 };
+    const char *name = p + 1;
+    p = *p == '"' ? skip_string(name) : NULL;
+    if (!p || *p != ':')
+        return NULL;
+    size_t bytes = (size_t)(p - 1 - name), len = used + bytes;
+    const char *value = p + 1, *end;
+    if (len + 2 > PATH_BYTES)
+        return skip_value(value);
+    memcpy(path + used, name, bytes);
+    path[len] = 0;
+    if (*value == '{' && is_asked_within(x->rows, path, len)) {
+        path[len] = '.';
+        return read_object(x, value, path, len + 1);
+    }
+    end = skip_value(value);
+    uint64_t count;
+    if (!end)
+        return NULL;
+    if (used == 0 && strcmp(path, "step") == 0 && take_count(value, end, &count)) {
+        x->row->step = (int64_t)count;
+        x->stepped = true;
+    } else if (used == 0 && strcmp(path, "attempt") == 0 && take_count(value, end, &count)) {
+        x->row->attempt = count;
+    }
+    take_number(x, path, len, value);
+    return end;
+}
+
+static const char *read_object(struct row_reader *x, const char *p, char *path, size_t used)
+{
+    if (*p++ != '{')
+        return NULL;
+    if (*p == '}')
+        return p + 1;
+    do {
+        p = read_member(x, p, path, used);
+    } while (p && *p++ == ',');
+    return p && p[-1] == '}' ? p : NULL;
+}
+
+static void make_room(struct rows *r)
+{
+    if (r->n < r->cap)
+        return;
+    r->cap = r->cap ? 2 * r->cap : 256;
+    r->row = realloc(r->row, r->cap * sizeof *r->row);
+    r->value = realloc(r->value, r->cap * (size_t)r->nkeys * sizeof *r->value + 1);
+    PRE(r->row && r->value);
+}
+
+bool rows_add(struct rows *r, const char *line, size_t bytes)
+{
+    char path[256];
+    make_room(r);
+    struct row *row = &r->row[r->n];
+    struct row_reader x = {r, r->value + r->n * (size_t)r->nkeys, row, false};
+    *row = (struct row){.at = r->at, .bytes = (int64_t)bytes};
+    for (int i = 0; i < r->nkeys; i++)
+        x.value[i] = (double)NAN;
+    PRE(bytes > 0 && line[bytes - 1] == '\n');
+    const char *end = read_object(&x, line, path, 0);
+    if (!end || end != line + bytes - 1 || !x.stepped) {
+        r->left_out++;
+        return false;
+    }
+    if (row->attempt < r->attempt)
+        return false;
+    r->attempt = row->attempt;
+    size_t n = r->n;
+    while (n > 0 && r->row[n - 1].step >= row->step)
+        n--;
+    if (n < r->n) {
+        r->row[n] = *row;
+        memmove(r->value + n * (size_t)r->nkeys, x.value, (size_t)r->nkeys * sizeof *x.value);
+    }
+    r->n = n + 1;
+    r->unchanged = n < r->unchanged ? n : r->unchanged;
+    return true;
+}
+
+// ---- a file ----
+
+int rows_open(int folder, int *fd, struct err *e)
+{
+    struct stat st;
+    *fd = openat(folder, "metrics.jsonl", O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (*fd < 0)
+        return errno == ENOENT ? 0 : err_errno(e, ERR_IO, "cannot open metrics.jsonl");
+    if (!fstat(*fd, &st) && S_ISREG(st.st_mode))
+        return 0;
+    close(*fd);
+    *fd = -1;
+    return err_set(e, ERR_INVALID, "metrics.jsonl is not a regular file");
+}
+
+// Takes the whole lines of a piece; returns how many bytes they are.
+static size_t take_lines(struct rows *r, const char *piece, size_t len)
+{
+    size_t at = 0;
+    const char *nl;
+    while (at < len && (nl = memchr(piece + at, '\n', len - at))) {
+        size_t bytes = (size_t)(nl - piece) + 1 - at;
+        (void)rows_add(r, piece + at, bytes);
+        r->at += (int64_t)bytes;
+        at += bytes;
+    }
+    return at;
+}
+
+int rows_read(struct rows *r, int fd, struct err *e)
+{
+    size_t cap = READ_BYTES, len = 0;
+    char *piece = heap_alloc(cap);
+    ssize_t n;
+    r->unchanged = r->n;
+    while ((n = pread(fd, piece + len, cap - len, (off_t)(r->at + (int64_t)len))) != 0) {
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            break;
+        len += (size_t)n;
+        size_t taken = take_lines(r, piece, len);
+        len -= taken;
+        memmove(piece, piece + taken, len);
+        if (len == cap && cap >= ROW_BYTES_MAX) { // the line that is too long is passed over
+            r->at += (int64_t)len;
+            len = 0;
+        } else if (len == cap) {
+            cap *= 2;
+            piece = realloc(piece, cap);
+            PRE(piece != NULL);
+        }
+    }
+    free(piece);
+    return n < 0 ? err_errno(e, ERR_IO, "cannot read the rows of metrics") : 0;
+}
+
+int rows_text(const struct rows *r, int fd, size_t i, struct arena *a, const char **out,
+              struct err *e)
+{
+    size_t len = (size_t)r->row[i].bytes - 1, done = 0;
+    char *text = arena_alloc(a, len + 1);
+    while (done < len) {
+        ssize_t n = pread(fd, text + done, len - done, (off_t)(r->row[i].at + (int64_t)done));
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return n < 0 ? err_errno(e, ERR_IO, "cannot read the rows of metrics")
+                         : err_set(e, ERR_DATA, "the file of metrics became shorter");
+        done += (size_t)n;
+    }
+    text[len] = 0;
+    *out = text;
+    return 0;
+}
