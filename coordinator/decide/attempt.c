@@ -17,6 +17,7 @@
 
 enum {
     STORAGE_S = 60, // a storage act of a host that lives
+    FENCE_S = 3600, // it reads the newest checkpoint whole: 360 GB at 100 MB/s
     END_S = 60,     // after the last checkpoint, until the ranks have left
     STOP_AGAIN_S = 10,
     JOIN_S = 300, // until every rank has said where it is
@@ -24,7 +25,7 @@ enum {
 
 static const int64_t limit_s[] = {
     [PHASE_WRITE] = STORAGE_S, [PHASE_RENAME] = STORAGE_S,  [PHASE_READ] = STORAGE_S,
-    [PHASE_FENCE] = STORAGE_S, [PHASE_START] = 0,           [PHASE_RUN] = 0, // the leader's
+    [PHASE_FENCE] = FENCE_S,   [PHASE_START] = 0,           [PHASE_RUN] = 0, // the leader's
     [PHASE_END] = END_S,       [PHASE_STOP] = STOP_AGAIN_S,
 };
 

@@ -450,9 +450,28 @@ static void test_time_that_nobody_measured_is_called_unknown(void **state)
     assert_int_equal(spent_ms(w, NULL), 3000 + away + 1000 + 1000);
 }
 
+// A fence reads the newest checkpoint, which may take long; the acts before it read and write a file.
+static void test_a_fence_may_read_for_long_and_no_other_act(void **state)
+{
+    struct world *w = *state;
+    world_host(w, 0, 1);
+    w->no_fence = true;
+    const char *job = world_submit(w, "it", 1, CALM);
+    for (int i = 0; i < 20; i++)
+        world_pass(w, 60000);
+    assert_int_equal(world_events(w, job, "failed"), 0);
+    assert_state(w, job, STARTING);
+    w->no_storage = true;
+    world_host(w, 1, 1);
+    const char *other = world_submit(w, "other", 1, CALM);
+    world_pass(w, 61000);
+    assert_non_null(strstr(world_event_text(w, other, "failed"), "no answer within 60 s"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        CASE(test_a_fence_may_read_for_long_and_no_other_act),
         CASE(test_a_job_goes_from_submit_to_succeeded),
         CASE(test_results_of_an_ended_job_outlive_a_restart),
         CASE(test_updates_that_were_dropped_are_in_the_history_ever_more_rarely),
