@@ -330,7 +330,7 @@ static int pin_source(struct act *t, const struct store *s, struct err *e)
     else if (rc == ERR_NOTFOUND) {
         rc = place_path(t, "checkpoint.from", source_path(ask->source), path, e);
         if (!rc)
-            rc = source_open(&l, t->s->root, path, ask->source_step, true, &t->arena, &pin, e);
+            rc = source_open(&l, t->s->root, path, ask->source_step, &t->arena, &pin, e);
     }
     load_close(&l);
     if (!rc && !pinned)

@@ -312,6 +312,14 @@ static int verify_head(struct load *l, int file, struct err *e)
     return rc;
 }
 
+int load_check_heads(struct load *l, struct err *e)
+{
+    int rc = 0;
+    for (int i = 0; i < l->manifest.nfiles && !rc; i++)
+        rc = verify_head(l, i, e);
+    return rc;
+}
+
 int load_verify(struct load *l, void (*bad)(void *arg, const struct err *e), void *arg,
                 struct err *e)
 {

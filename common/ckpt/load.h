@@ -36,6 +36,8 @@ int load_read_part(struct load *l, const struct manifest_tensor *t, const struct
 // As load_read(), but reads no more than what lies in the tensor: the rest of `to` stays as it is.
 int load_read_within(struct load *l, const struct manifest_tensor *t, const struct box *b, void *to,
                      struct err *e);
+// Reads the heads of all files alone: each is what was written and says what the manifest says.
+int load_check_heads(struct load *l, struct err *e);
 // Reads and checks every byte of every file. Calls `bad` (may be null) for each fault found and
 // continues; returns the first fault's code.
 int load_verify(struct load *l, void (*bad)(void *arg, const struct err *e), void *arg,

@@ -58,16 +58,15 @@ static void split_path(const char *path, struct arena *a, const char **folder, c
 }
 
 static int open_entry(struct load *l, const struct store *s, const struct store_entry *id,
-                      bool verify, struct err *e)
+                      struct err *e)
 {
     int rc = load_open(l, s, id->epoch, id->step, e);
-    if (!rc && verify && (rc = load_verify(l, NULL, NULL, e)))
+    if (!rc && (rc = load_check_heads(l, e)))
         load_close(l);
     return rc;
 }
 
-static int open_newest(struct load *l, const struct store *s, struct arena *a, bool verify,
-                       struct err *e)
+static int open_newest(struct load *l, const struct store *s, struct arena *a, struct err *e)
 {
     struct store_entry *list;
     struct err first = {0}, one = {0};
@@ -75,7 +74,7 @@ static int open_newest(struct load *l, const struct store *s, struct arena *a, b
     if (rc)
         return rc;
     for (int i = 0; i < n; i++) {
-        if (!open_entry(l, s, &list[i], verify, &one))
+        if (!open_entry(l, s, &list[i], &one))
             return 0;
         first = i ? first : one;
     }
@@ -86,8 +85,8 @@ static int open_newest(struct load *l, const struct store *s, struct arena *a, b
     return first.code;
 }
 
-int source_open(struct load *l, const char *root, const char *path, int64_t step, bool verify,
-                struct arena *a, struct manifest_source *pin, struct err *e)
+int source_open(struct load *l, const char *root, const char *path, int64_t step, struct arena *a,
+                struct manifest_source *pin, struct err *e)
 {
     struct store s = {.fd = -1};
     struct store_entry id;
@@ -103,7 +102,7 @@ int source_open(struct load *l, const char *root, const char *path, int64_t step
         one = true;
     }
     if (!rc)
-        rc = one ? open_entry(l, &s, &id, verify, e) : open_newest(l, &s, a, verify, e);
+        rc = one ? open_entry(l, &s, &id, e) : open_newest(l, &s, a, e);
     if (!rc)
         *pin = (struct manifest_source){arena_strdup(a, s.path), l->manifest.epoch,
                                         l->manifest.step, arena_strdup(a, l->digest)};

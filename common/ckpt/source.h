@@ -16,9 +16,10 @@ const char *source_path(const char *place); // without the ./ in front
 
 // Opens the checkpoint at a path beneath `root` (may be null): the path of one (…/step-00000200.e3),
 // or of a job's checkpoint folder, of which it is the newest of that step, or with step −1 the newest
-// that is whole. `verify`: every byte of it is read first. *pin says which it is; its memory is `a`'s.
-int source_open(struct load *l, const char *root, const char *path, int64_t step, bool verify,
-                struct arena *a, struct manifest_source *pin, struct err *e);
+// that is whole as far as its manifest, the lengths of its files and their heads show: whoever reads
+// it checks the rest, of which there may be terabytes. *pin says which it is; its memory is `a`'s.
+int source_open(struct load *l, const char *root, const char *path, int64_t step, struct arena *a,
+                struct manifest_source *pin, struct err *e);
 // Opens the one that was pinned. ERR_INVALID, with its name: it is gone, or another lies there.
 int source_open_pinned(struct load *l, const char *root, const struct manifest_source *pin,
                        struct err *e);

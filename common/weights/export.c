@@ -387,7 +387,7 @@ static int write_npz(struct exporting *x, int dir, struct err *e)
 int weights_export(const struct export_options *o, struct export_result *out, struct err *e)
 {
     struct exporting x = {.o = o, .result = out};
-    int rc = source_open(&x.load, NULL, o->checkpoint, o->step, false, &x.a, &x.pin, e);
+    int rc = source_open(&x.load, NULL, o->checkpoint, o->step, &x.a, &x.pin, e);
     *out = (struct export_result){0};
     if (!rc)
         rc = described_read(&x.model, &x.a, x.load.manifest.resolved, o->program, e);

@@ -39,7 +39,7 @@ static int open_checkpoint(struct local_ranks *l, const char *text, struct err *
     char whole[PATH_MAX];
     int64_t step;
     const char *path = record_find_checkpoint(text, &l->arena, &step);
-    int rc = source_open(&l->load, NULL, path, step, false, &l->arena, &from, e);
+    int rc = source_open(&l->load, NULL, path, step, &l->arena, &from, e);
     if (rc)
         return rc;
     if (!realpath(from.folder, whole))

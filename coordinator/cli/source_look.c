@@ -64,7 +64,7 @@ int source_look(const struct job *job, const struct compiled *c, struct arena *a
     char name[64];
     source_split(job->checkpoint.from, a, &place, &step);
     int n = plan_params(c, a, &params);
-    int rc = source_open(&l, NULL, job_path(job, a, source_path(place)), step, false, a, &pin, e);
+    int rc = source_open(&l, NULL, job_path(job, a, source_path(place)), step, a, &pin, e);
     if (!rc && load->optimizer &&
         strcmp(l.manifest.optimizer, job_optimizer_name(job->optimizer.kind)) != 0)
         rc = err_set(e, ERR_INVALID,

@@ -53,7 +53,7 @@ static int compare_checkpoints(const struct args *a)
     for (int i = 0; i < 2 && !rc; i++) {
         int64_t step;
         const char *path = record_find_checkpoint(a->pos[1 + i], &arena, &step);
-        rc = source_open(&load[i], NULL, path, step, false, &arena, &pin, &e);
+        rc = source_open(&load[i], NULL, path, step, &arena, &pin, &e);
     }
     bool opened = !rc;
     bar_begin(&bar, "compare", a->json);

@@ -164,7 +164,7 @@ static double logits_off(struct folders *f, const char *name, const char *ckpt)
     int32_t *tokens = read_tensor(&golden, "tokens", &ids);
     float *want = read_tensor(&golden, "logits", &wanted);
     int64_t batch = ids.dim[0], seq = ids.dim[1], vocab = wanted.dim[2];
-    if (source_open(&l, NULL, ckpt, -1, false, &a, &pin, &e) ||
+    if (source_open(&l, NULL, ckpt, -1, &a, &pin, &e) ||
         described_read(&d, &a, l.manifest.resolved, NULL, &e))
         fail_msg("%s", e.text);
     struct model_run run = {.kind = PROGRAM_EVAL, .batch = batch, .step_batch = batch};

@@ -70,8 +70,15 @@ static int take(struct trainer *t, struct load *l, struct err *e)
         return rc;
     count_on(t, &l->manifest);
     const struct state_source source = {l, params, n, &match, load->optimizer};
-    return state_take(&t->state, &source, (uint64_t)t->job->train.seed,
-                      world_cores(t->exec_options.world), e);
+    struct err why = {0};
+    rc = state_take(&t->state, &source, (uint64_t)t->job->train.seed,
+                    world_cores(t->exec_options.world), &why);
+    if (rc == ERR_DATA || rc == ERR_CORRUPT) // no other try helps
+        return err_set(e, ERR_INVALID, "%.800s: start over from another one (checkpoint.from: …@N)",
+                       why.text);
+    if (rc && e)
+        *e = why;
+    return rc;
 }
 
 int take_source(struct trainer *t, struct err *e)
