@@ -54,6 +54,8 @@ static void carry_out(struct local_leader *l, const struct leader_action *a)
         return;
     case LEADER_REPORT:
         l->stepped = a->report->step;
+        if (!a->report->step) // it only evaluates: what follows are good ends
+            lead(l, (struct leader_event){.kind = LEADER_EV_STOPPING});
         return;
     case LEADER_COMMITTED:
         l->committed = a->id.step;

@@ -256,7 +256,7 @@ static void check_linear(struct reading *r)
     if (!steps->active || !READING_OK(r, "schedule.init", "schedule.end", "train.steps"))
         return;
     if (!steps->node)
-        s->steps = r->job->train.steps;
+        s->steps = r->job->train.steps ? r->job->train.steps : 1;
     if (s->init == 0 && s->end == 0)
         reading_error(r, reading_row(r, "schedule.init"),
                       "is 0 like end: nothing would be learned; init: 1e-3 would go down to 0");
@@ -269,7 +269,7 @@ static void check_schedule(struct reading *r)
     if (!decay->active || !READING_OK(r, "schedule.decay", "schedule.warmup", "train.steps"))
         return;
     if (!decay->node)
-        s->decay = r->job->train.steps;
+        s->decay = r->job->train.steps ? r->job->train.steps : s->warmup + 1;
     if (s->warmup < s->decay)
         return;
     bool by_warmup = reading_given(r, "schedule.warmup");
@@ -277,6 +277,19 @@ static void check_schedule(struct reading *r)
                   "warmup (%lld steps) must be less than decay (%lld%s), which counts it in",
                   (long long)s->warmup, (long long)s->decay,
                   decay->node ? "" : ", by default train.steps");
+}
+
+// A job without steps only evaluates.
+static void check_no_steps(struct reading *r)
+{
+    bool evaluates = reading_given(r, "data.eval.images") || reading_given(r, "data.eval.tokens");
+    if (!READING_OK(r, "train.steps", "checkpoint.first") || r->job->train.steps)
+        return;
+    if (!evaluates)
+        reading_error(r, reading_row(r, "train.steps"), "is 0: then data.eval must be given");
+    if (r->job->checkpoint.first)
+        reading_error(r, reading_row(r, "checkpoint.first"),
+                      "acts only when train.steps is more than 0");
 }
 
 static void check_keep_every(struct reading *r)
@@ -350,10 +363,10 @@ static void check_remat(struct reading *r)
 void check_job(struct reading *r)
 {
     static void (*const checks[])(struct reading *) = {
-        check_version, resolve_model,  check_rules,    check_data,       check_labels,
-        resolve_mesh,  resolve_batch,  check_batch,    check_pipeline,   check_sample,
-        check_remat,   check_linear,   check_schedule, check_keep_every, check_best,
-        check_backoff, resolve_groups,
+        check_version,  resolve_model, check_rules,    check_data,       check_labels,
+        resolve_mesh,   resolve_batch, check_batch,    check_pipeline,   check_sample,
+        check_remat,    check_linear,  check_schedule, check_keep_every, check_best,
+        check_no_steps, check_backoff, resolve_groups,
     };
     for (size_t i = 0; i < sizeof checks / sizeof *checks; i++)
         checks[i](r);

@@ -52,9 +52,9 @@ static void describe_job(const struct progress *p, int64_t now, struct buf *out)
         buf_printf(out, "  loss %.4g  %s %s/s", p->loss, word_rate(p->speed, word),
                    p->tokens ? "tokens" : "samples");
     }
-    if (p->evaluated && isnan(p->accuracy)) // a decoder has no accuracy
+    if (p->evaluated && (isnan(p->accuracy) || !p->steps)) // a decoder has no accuracy
         buf_printf(out, "  eval loss %.4g", p->eval_loss);
-    else if (p->evaluated)
+    if (p->evaluated && !isnan(p->accuracy))
         buf_printf(out, "  accuracy %.2f %%", 100 * p->accuracy);
     if (p->checkpoint >= 0)
         buf_printf(out, "  checkpoint %lld", (long long)p->checkpoint);
@@ -176,9 +176,9 @@ static bool take_status(struct progress *p, const Weft__V1__JobStatus *s)
 // Returns whether the report holds an evaluation.
 static bool take_report(struct progress *p, const Weft__Rank__StepReport *r, int64_t now)
 {
-    p->step = r->step;
+    p->step = r->steps ? r->step : -1;
     p->steps = r->steps;
-    p->reported = true;
+    p->reported = r->steps > 0;
     p->loss = r->loss;
     p->tokens = r->tokens_per_s > 0;
     p->speed = frame_mean_speed(r, p->tokens ? r->tokens_per_s : r->samples_per_s);

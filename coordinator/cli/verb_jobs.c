@@ -324,7 +324,7 @@ static void print_status(const void *reply, struct buf *out)
     print_lines(out, state, s->text);
     if (s->step >= 0)
         buf_printf(out, "step        %lld of %lld\n", (long long)s->step, (long long)s->steps);
-    else
+    else if (s->steps)
         buf_printf(out, "step        none yet of %lld\n", (long long)s->steps);
     if (s->reported)
         buf_printf(out, "loss        %.6g, %s %s/s\n", s->loss,

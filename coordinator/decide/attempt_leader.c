@@ -46,10 +46,12 @@ static void send_frame(struct attempt *at, int rank, const Weft__Rank__Frame *f)
 
 static void keep_report(struct job_record *j, const Weft__Rank__StepReport *r)
 {
-    j->report.known = true;
-    j->report.loss = r->loss;
-    j->report.tokens_per_s = frame_mean_speed(r, r->tokens_per_s);
-    j->report.samples_per_s = frame_mean_speed(r, r->samples_per_s);
+    if (j->steps) {
+        j->report.known = true;
+        j->report.loss = r->loss;
+        j->report.tokens_per_s = frame_mean_speed(r, r->tokens_per_s);
+        j->report.samples_per_s = frame_mean_speed(r, r->samples_per_s);
+    }
     if (!r->evaluated)
         return;
     j->report.evaluated = true;
@@ -86,6 +88,10 @@ static void take_report(struct attempt *at, const Weft__Rank__StepReport *r)
     V1_NEW(WatchUpdate, watch_update, update);
     update.report = frame_borrow(r);
     out_publish(c, j->id, &update);
+    if (j->steps || !r->evaluated)
+        return;
+    at->finished = true; // a job that only evaluates has its result
+    attempt_settle(at);
 }
 
 // ---- the culprit ----

@@ -213,6 +213,8 @@ static char *explain_phase(const struct attempt *at, struct arena *a)
                       : arena_printf(a, "%d of %d ranks are ready", leader_ready(at->leader),
                                      at->nranks);
     case PHASE_RUN:
+        if (!at->job->steps)
+            return arena_strdup(a, "evaluates");
         return arena_printf(a, "runs; step %lld of %lld is next", (long long)at->job->last_step + 1,
                             (long long)at->job->steps);
     case PHASE_END:

@@ -2,6 +2,7 @@
 // What follows from the facts of a step; see settle.h.
 #include "coordinator/decide/settle.h"
 
+#include <math.h>
 #include <stdio.h>
 
 #include "common/base/heap.h"
@@ -71,9 +72,15 @@ static void stop_now(struct attempt *at)
 static void take_finish(struct attempt *at)
 {
     struct job_record *j = at->job;
-    static const char text[] = "the last step is done and saved";
+    const struct job_report *r = &j->report;
+    char text[160] = "the last step is done and saved", accuracy[40] = "";
     struct job_note n = NOTE(FINISHED);
     n.step = j->committed_step;
+    if (!isnan(r->eval_accuracy))
+        snprintf(accuracy, sizeof accuracy, ", accuracy %.2f %%", 100 * r->eval_accuracy);
+    if (!j->steps)
+        snprintf(text, sizeof text, "evaluated: loss %.6g, perplexity %.6g%s", r->eval_loss,
+                 exp(r->eval_loss), accuracy);
     at->finished = false;
     if (j->state == JOB_RUNNING) {
         job_move(j, JOB_DRAINING, JOB_SUCCEEDED, &n, "%s", text);

@@ -246,7 +246,7 @@ def test_a_batch_that_cannot_be_divided_is_reported_once(small):
     "change, names",
     [
         (["-s", "data.batch=13"], ["data.batch", "12 or 14"]),
-        (["-s", "train.steps=0"], ["train.steps"]),
+        (["-s", "train.steps=-1"], ["train.steps"]),
         (["-s", "model.hiden=[3]"], ["model.hiden", "hidden"]),
         (["-s", "mesh={tp: 3}"], ["dimension mlp of size 8", "3 (tp)", "6 or 9"]),
         (["-s", "mesh={dp: 2, 7x: 2}"], ["mesh.7x"]),

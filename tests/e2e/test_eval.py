@@ -3,6 +3,7 @@
 import json
 import math
 import pathlib
+import time
 
 import decoder
 import numpy
@@ -98,6 +99,52 @@ def test_the_remainder_counts_for_classifiers_on_any_mesh_and_not_twice(place, t
         assert got["tokens"] is None and got["bits_per_byte"] is None
         said.append(got["samples"])
     assert len(set(said)) == 1
+
+
+def evaluation_of(base, frm, name, **changes):
+    """A job that only evaluates the parameters of another's checkpoint."""
+    return {**base, "name": name, "train": {**base["train"], "steps": 0}, "checkpoint": {"dir": "ckpt", "from": frm}, **changes}
+
+
+@pytest.mark.parametrize("mesh", [{"dp": 1}, {"tp": 2}, {"pp": 2}])
+def test_a_job_without_steps_evaluates_and_saves_nothing(trained, text, tmp_path, mesh):
+    frm = str(pathlib.Path(trained.checkpoints()[-1].path))
+    made = evaluation_of(trained.job, frm, "only", mesh=mesh, schedule={"kind": "warmup_cosine", "peak": 1e-3, "warmup": 7})
+    (tmp_path / "only.yaml").write_text(json.dumps(runs.pinned(made)))
+    want = by_numpy(trained, (text / "more").read_bytes())[0]
+    for _ in range(2):  # the second run says what the first found
+        end = runs.weft("run", "only.yaml", cwd=tmp_path)
+        assert end.code == 0 and f"eval loss {want:.4g}" in end.out, end
+    (rows,) = tmp_path.glob("ckpt/*/metrics.jsonl")
+    (row,) = [json.loads(line) for line in rows.read_text().splitlines()]
+    assert math.isclose(row["eval_loss"], want, rel_tol=2e-6)
+    assert row["step"] == 0 and row["loss"] is row["lr"] is row["grad_norm"] is None and "nonfinite" not in row, row
+    assert not list(rows.parent.glob("step-*"))
+    for changes, says in (
+        ({"data": {k: v for k, v in made["data"].items() if k != "eval"}}, "train.steps: is 0: then data.eval must be given"),
+        ({"checkpoint": {**made["checkpoint"], "first": True}}, "checkpoint.first: acts only when train.steps is more than 0"),
+    ):
+        (tmp_path / "bad.yaml").write_text(json.dumps({**made, **changes}))
+        refused = runs.weft("plan", str(tmp_path / "bad.yaml"))
+        assert refused.code == 2 and says in refused.err, refused
+
+
+def test_a_served_evaluation_is_restarted_after_a_fault_and_says_its_numbers(one, toy):
+    made = runs.job(one.put_data(toy), 2, name="base")
+    base = one.submit(made)
+    one.succeed(base)
+    want = one.status(base)
+    job = one.submit(evaluation_of(made, "base", "judged"))
+    end = time.monotonic() + runs.WATCHDOG
+    while not (pids := one.attempts(job).get(1)):  # they start for longer than a look takes
+        assert time.monotonic() < end and one.status_or_none(job) != "SUCCEEDED", one.why(job)
+    runs.kill_pid(pids[0])
+    done = one.succeed(job)
+    assert done["restarts"] == 1, done
+    assert (done["eval_loss"], done["eval_accuracy"]) == (want["eval_loss"], want["eval_accuracy"])
+    assert done["checkpoint_step"] is None and not list(one.store(job).glob("step-*"))
+    said = f"loss {done['eval_loss']:.6g}, perplexity {math.exp(done['eval_loss']):.6g}, accuracy {100 * done['eval_accuracy']:.2f} %"
+    assert f"evaluated: {said}" in one.why(job), one.why(job)
 
 
 def test_bits_per_byte_are_known_of_prepared_text(trained, text, tmp_path):

@@ -282,11 +282,12 @@ static void print_row(struct metrics *m, const struct step_row *row)
     json_int(w, "step", row->step);
     json_uint(w, "attempt", m->attempt);
     json_int(w, "t_ms", row->t_ms);
-    json_double(w, "loss", row->loss);
-    json_double(w, "loss_mean", row->loss_mean);
+    const bool trained = row->step > 0;
+    put_known(w, "loss", trained, row->loss);
+    put_known(w, "loss_mean", trained, row->loss_mean);
     put_parts(w, &row->parts, "");
-    json_double(w, "grad_norm", row->grad_norm);
-    json_double(w, "lr", row->lr);
+    put_known(w, "grad_norm", trained, row->grad_norm);
+    put_known(w, "lr", trained, row->lr);
     put_known(w, "tokens_per_s", row->tokens_per_s >= 0, row->tokens_per_s);
     json_double(w, "samples_per_s", row->samples_per_s);
     json_double(w, "step_ms", row->step_ms);

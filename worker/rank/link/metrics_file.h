@@ -38,7 +38,9 @@ struct row_detail { // borrowed; n is 0: no detail
 };
 // Times and the mean loss are means over the steps since the row before.
 struct step_row {
-    int64_t step;  // updates done, this one included: the first is 1, as in "step-00000200"
+    // Updates done, this one included: the first is 1, as in "step-00000200". 0: of an evaluation alone,
+    // where loss, loss_mean, grad_norm and lr are null.
+    int64_t step;
     int64_t steps; // of the whole job; not in the file
     int64_t t_ms;  // since 1970
     double loss, loss_mean, grad_norm, lr;

@@ -167,8 +167,11 @@ static void log_row(struct trainer *t, const struct step_row *r)
     else if (r->evaluated)
         snprintf(eval, sizeof eval, ", eval loss %.4g, accuracy %.2f %%", r->eval_loss,
                  100 * r->eval_accuracy);
-    log_info("train", "step %lld of %lld: loss %.4g, %s%s", (long long)r->step, (long long)r->steps,
-             r->loss, row_speed_text(r, speed), eval);
+    if (!r->steps)
+        log_info("train", "no step to train%s", eval);
+    else
+        log_info("train", "step %lld of %lld: loss %.4g, %s%s", (long long)r->step,
+                 (long long)r->steps, r->loss, row_speed_text(r, speed), eval);
 }
 
 static bool is_finite(const float *metrics)
@@ -399,10 +402,44 @@ static int finish_training(struct trainer *t, int64_t done, struct err *e)
     return rc ? rc : saver_finish(t->saver, &at, e);
 }
 
+// A job without steps evaluates what it begins with. It saves nothing: the row is its result, and the
+// job has succeeded once the leader has it. No rank ends before the rest, as a lost peer would.
+static int evaluate_once(struct trainer *t, struct err *e)
+{
+    struct step_row *row = &t->flight[0].row;
+    int64_t begun_ns = clock_mono_ns();
+    *row = (struct step_row){.loss = (double)NAN,
+                             .loss_mean = (double)NAN,
+                             .grad_norm = (double)NAN,
+                             .lr = (double)NAN,
+                             .tokens_per_s = -1,
+                             .communication_ms = -1,
+                             .mfu = -1};
+    int rc = run_evaluation(t, &t->flight[0], 0, e);
+    rc = rc ? rc
+            : link_barrier(t->link, "evaluated", 0, clock_mono_ns() + t->assignment->hang_after_ns,
+                           e);
+    if (rc)
+        return rc;
+    row->t_ms = clock_wall_ms();
+    row->step_ms = (double)(clock_mono_ns() - begun_ns) / CLOCK_MS;
+    row->memory_bytes = device_use_memory(&t->use, clock_mono_ns());
+    row->memory_planned_bytes = t->use.planned;
+    link_step_report(t->link, row);
+    log_row(t, row);
+    if (t->metrics)
+        write_row(t, row);
+    return 0;
+}
+
 static int run_steps(struct trainer *t, enum train_end *end, struct err *e)
 {
     int64_t steps = t->job->train.steps, first = t->assignment->restore_step;
     page_state(t->assignment->page, RANK_RUNNING);
+    if (!steps) {
+        *end = TRAIN_FINISHED;
+        return evaluate_once(t, e);
+    }
     if (t->job->checkpoint.first && !t->assignment->restore) {
         int rc = begin_save(t, first, NULL, e);
         if (rc)
