@@ -103,7 +103,7 @@ static const char *print_shape(struct arena *a, const int64_t *dim, int n)
 static int check_shape(struct arena *a, const struct match_param *p,
                        const struct manifest_tensor *t, bool *grown, struct err *e)
 {
-    bool fits = t->shape.n == p->shape.n && t->dtype == DT_F32;
+    bool fits = t->shape.n == p->shape.n && (t->dtype == DT_F32 || t->dtype == DT_BF16);
     for (int d = 0; fits && d < p->shape.n; d++) {
         bool longer = t->unpadded[d] < p->unpadded[d] && p->grows >> d & 1;
         fits = t->unpadded[d] == p->unpadded[d] || longer;
@@ -131,6 +131,15 @@ bool match_clip(const struct manifest_tensor *from, const int64_t *unpadded, con
             return false;
     }
     return true;
+}
+
+void match_widen(const struct manifest_tensor *from, int64_t n, void *values)
+{
+    const unsigned char *narrow = values;
+    uint32_t *wide = values;
+    if (from->dtype == DT_BF16)
+        while (n--)
+            wide[n] = (uint32_t)(narrow[2 * n] | narrow[2 * n + 1] << 8) << 16;
 }
 
 // ---- the whole ----

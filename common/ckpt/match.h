@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which tensors of a checkpoint become which parameters of a job (checkpoint.load): by their names,
-// after renaming, with shapes that fit. Pure; the client, the ranks and `weft eval` come to the same.
+// after renaming, with shapes that fit, as F32 or BF16. Pure; the client, the ranks and `weft eval` come to the same.
 #pragma once
 #include "common/base/arena.h"
 #include "common/base/buf.h"
@@ -32,6 +32,8 @@ const struct manifest_tensor *match_state(const struct manifest *m, const char *
 // The part of box `b`, of a tensor with this unpadded size, that `from` has values for. False: none.
 bool match_clip(const struct manifest_tensor *from, const int64_t *unpadded, const struct box *b,
                 struct box *out);
+// Values of `from` as they were read, n of them, become F32 where they lie: with room for that.
+void match_widen(const struct manifest_tensor *from, int64_t n, void *values);
 // The first parameter with a dimension of the vocabulary that is taken; null: none is.
 const char *match_vocab(const struct match *m, const struct match_param *params, int n);
 // A sentence with the first names of each list: "takes 10 of 12 parameters; …".

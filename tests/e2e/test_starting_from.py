@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A training begins with parameters of another's checkpoint (checkpoint.from): on any mesh, with a new head, a longer
 vocabulary, other names; and begins with the same ones however often it is killed before its first save."""
+import ctypes
 import hashlib
 import json
 import re
@@ -137,6 +138,53 @@ def test_the_optimisers_state_and_the_steps_are_taken_where_it_is_asked(place, b
     state, end, _ = begin(place, name="state", load={"optimizer": True})
     assert [c.step for c in state.checkpoints()] == [0, 3]
     assert [c.manifest["updates"] for c in state.checkpoints()] == [6, 9]
+
+
+def xxh3(data):
+    class Digest(ctypes.Structure):
+        _fields_ = [("low", ctypes.c_uint64), ("high", ctypes.c_uint64)]
+
+    hash128 = ctypes.CDLL("libxxhash.so.0").XXH3_128bits
+    hash128.restype, hash128.argtypes = Digest, [ctypes.c_char_p, ctypes.c_size_t]
+    d = hash128(data, len(data))
+    return f"{d.high:016x}{d.low:016x}"
+
+
+def make_narrow(path):
+    """Rewrites a checkpoint of one shard with bfloat16, cut short, in the place of float32."""
+    manifest = json.loads((path / "MANIFEST.json").read_text())
+    (shard,) = path.glob("shard-*")
+    data = shard.read_bytes()
+    length = int.from_bytes(data[:8], "little")
+    head, body, values = json.loads(data[8 : 8 + length]), data[8 + length :], b""
+    for name, t in head.items():
+        if name != "__metadata__":
+            begin, end = t["data_offsets"]
+            t["dtype"], t["data_offsets"] = "BF16", [len(values), len(values) + (end - begin) // 2]
+            values += numpy.frombuffer(body[begin:end], "<u2")[1::2].tobytes()
+    text = json.dumps(head, separators=(",", ":")).encode()
+    text += b" " * (-(8 + len(text)) % 64)
+    text = len(text).to_bytes(8, "little") + text
+    shard.write_bytes(text + values)
+    manifest["files"][0] |= {"bytes": len(text) + len(values), "head_bytes": len(text), "head_xxh3": xxh3(text)}
+    for t in manifest["tensors"]:
+        (s,), (begin, end) = t["slices"], head[t["name"]]["data_offsets"]
+        t["dtype"] = "BF16"
+        s |= {"offset": len(text) + begin, "bytes": end - begin, "xxh3": xxh3(values[begin:end])}
+    text = json.dumps(manifest)
+    (path / "MANIFEST.json").write_text(text)
+    (path / "COMMIT").write_text(hashlib.sha256(text.encode()).hexdigest() + "\n")
+
+
+@pytest.mark.parametrize("mesh", [{"dp": 1}, {"tp": 2}], ids=str)
+def test_a_checkpoint_of_bfloat16_is_widened(place, base, mesh):
+    want = base.numbers()
+    make_narrow(base.path)
+    _, _, began = begin(place, mesh, load={"optimizer": True})
+    for name, value in began.items():
+        cut = (want[name].astype("<f4").view("<u4") & 0xFFFF0000).view("<f4")
+        assert numpy.array_equal(value, cut), name
+    assert any(not numpy.array_equal(v, want[k]) for k, v in began.items())
 
 
 REFUSED = {

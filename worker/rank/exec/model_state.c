@@ -173,7 +173,8 @@ static int take_part(struct state *s, int part, const struct state_source *x,
     struct box there;
     for (int d = 0; d < p->global.n; d++)
         unpadded[d] = p->limit[d] ? p->limit[d] : p->global.dim[d];
-    if (from->dtype != p->dtype || from->shape.n != p->global.n)
+    bool is_float = from->dtype == DT_F32 || from->dtype == DT_BF16;
+    if (p->dtype != DT_F32 || !is_float || from->shape.n != p->global.n)
         return err_set(e, ERR_DATA, "%s: tensor '%s' is not as its parameter", x->from->name,
                        from->name);
     if (!match_clip(from, unpadded, &p->box, &there))
@@ -186,6 +187,7 @@ static int take_part(struct state *s, int part, const struct state_source *x,
         !shape_equal(&there.shape, &p->box.shape))
         initial_values(p, v, seed, 0, shape_count(&p->box.shape), threads, whole);
     if (!rc) {
+        match_widen(from, shape_count(&there.shape), read);
         box_copy(&p->box, whole, &there, read, 0, box_bytes(&there, p->dtype),
                  dtype_size(p->dtype));
         rc = exec_put(s->exec, s->local[part], whole, bytes, e);
