@@ -30,7 +30,7 @@ TOKENIZER_SRC := $(TOKENIZER_SRC:%=common/tokenizer/%.c)
 
 # The compiler's storeys, the lowest first.
 COMPILE_SRC := layout/mesh layout/spec layout/reshard layout/reshard_blocks layout/zigzag
-COMPILE_SRC += graph/graph graph/op_experts graph/op_scratch graph/experts graph/optable graph/node_work graph/tape graph/vjp graph/carry graph/grad graph/remat graph/optimiser
+COMPILE_SRC += graph/graph graph/op_experts graph/op_scratch graph/experts graph/optable graph/node_work graph/tape graph/vjp graph/carry graph/grad graph/remat graph/optimiser graph/norm_groups
 COMPILE_SRC += shard/facts shard/sharding shard/resolve shard/refine shard/sharding_check shard/op_rules shard/partition shard/stage
 COMPILE_SRC += program/fuse_match program/fuse_chain program/fuse_norm program/fuse_matmul_sum program/fuse_rows program/fuse_update program/fuse program/copies program/pack
 COMPILE_SRC += program/order program/weights program/schedule program/part program/sharing program/lower program/group program/occupancy program/memory_plan program/contents program/verify program/dump program/plan_hash
@@ -100,7 +100,7 @@ RANK_SRC    := main process probe warm
 RANK_SRC    += $(addprefix link/,rank_link answers rank_frames metrics_file)
 RANK_SRC    += $(addprefix exec/,exec segments lane marks model_state initial_values noise)
 RANK_SRC    += $(addprefix save/,saver snapshot)
-RANK_SRC    += $(addprefix train/,train trainer job_history take_source inputs feed evaluate sampling choice algorithms asked pace device_use)
+RANK_SRC    += $(addprefix train/,train trainer job_history take_source inputs feed evaluate sampling choice algorithms asked pace device_use detail)
 RANK_SRC    := $(RANK_SRC:%=worker/rank/%.c)
 
 CLI_SRC     := main flags completion cli_link cli_print message_json progress log_order request resolved_job source_look data_files run_record run_left run_begin own_coordinator own_worker stored job_rows held_text local_ranks generation bar

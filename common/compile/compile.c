@@ -100,7 +100,7 @@ static int build_global(struct compilation *p, enum program_kind kind, struct gr
         optimiser_freeze(g, &job->optimizer);
         grad_build(g);
         remat_build(g, (enum job_remat)job->train.remat);
-        optimiser_build(g, &job->optimizer);
+        optimiser_build(g, &job->optimizer, job->metrics.detail > 0);
     } else {
         optimiser_build_eval(g);
     }

@@ -11,15 +11,15 @@ static const struct value *get_value(const struct compiled *c, const struct buff
     return &compiled_program(c, PROGRAM_TRAIN, 0)->graph->values[b->value];
 }
 
-// How many bytes of a checkpoint one device writes: devices that hold the same part of a tensor
-// divide it among themselves, and so do stages that share a parameter.
-static uint64_t checkpoint_share(const struct compiled *c, int stage)
+// How many bytes of a checkpoint, or of its parameters, one device writes: devices that hold the same
+// part of a tensor divide it among themselves, and so do stages that share a parameter.
+static uint64_t checkpoint_share(const struct compiled *c, int stage, bool params_alone)
 {
     const struct program *p = compiled_program(c, PROGRAM_TRAIN, stage);
     uint64_t bytes = 0;
     for (int i = 0; i < p->nbuffers; i++) {
         const struct buffer *b = &p->buffers[i];
-        if (b->kind != BUFFER_PARAM && b->kind != BUFFER_OPTIMIZER)
+        if (b->kind != BUFFER_PARAM && (b->kind != BUFFER_OPTIMIZER || params_alone))
             continue;
         axis_set cut = spec_axes(&get_value(c, b)->spec);
         uint64_t replicas =
@@ -77,8 +77,9 @@ void report_make(struct report *r, const struct job *job, const struct compiled 
     list_params(r, a);
     r->staging = arena_array(a, uint64_t, c->nstages);
     for (int s = 0; s < c->nstages; s++) {
-        r->staging[s] =
-            2 * cost_batch_bytes(compiled_program(c, PROGRAM_TRAIN, s)) + checkpoint_share(c, s);
+        r->staging[s] = 2 * cost_batch_bytes(compiled_program(c, PROGRAM_TRAIN, s)) +
+                        checkpoint_share(c, s, false) +
+                        (job->metrics.detail ? checkpoint_share(c, s, true) : 0);
         if (c->by_stage[s].arena > c->by_stage[r->fullest].arena)
             r->fullest = s;
     }

@@ -107,11 +107,10 @@ struct job_eval {
 };
 struct job_metrics {
     bool jsonl;
+    int64_t detail; // steps; 0: never
 };
-
 enum job_device_kind { JOB_CPU, JOB_CUDA, JOB_DEVICE_KINDS };
 enum job_network { JOB_ENCRYPTED, JOB_TRUSTED };
-
 const char *job_device_kind(int kind);   // "cuda": also its backend's name
 extern const char *const job_networks[]; // by enum job_network, null at the end
 struct job_resources {

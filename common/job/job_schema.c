@@ -471,6 +471,15 @@ static const struct schema_row metrics_rows[] = {
      .offset = AT(job_metrics, jsonl),
      .def = "true",
      .doc = "rows of metrics, one line of JSON each, beside the checkpoints"},
+    {.path = "metrics.detail",
+     .continues = CONTINUE_SAME,
+     .type = SCHEMA_INT,
+     .offset = AT(job_metrics, detail),
+     .def = "0",
+     .max = STEPS_MAX,
+     .unit = "steps",
+     .doc = "between two updates of which a row has the norms of weights and update, of each layer "
+            "and of what is in none; such a step waits for the device; 0 is never"},
 };
 
 static const char *const device_kinds[] = {[JOB_CPU] = "cpu", [JOB_CUDA] = "cuda", NULL};

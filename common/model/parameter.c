@@ -174,9 +174,9 @@ static const char *join_leaf(struct builder *b, const char *path, const char *le
 // Values of the graph that are found by name.
 static bool is_taken(const char *name)
 {
-    static const char *const taken[] = {"tokens",  "positions", "targets", "images",
-                                        "labels",  "step",      "one",     "hyper",
-                                        "control", "metrics",   "loss",    "logits"};
+    static const char *const taken[] = {"tokens", "positions", "targets", "images",  "labels",
+                                        "step",   "one",       "hyper",   "control", "metrics",
+                                        "loss",   "logits",    "detail"};
     for (size_t i = 0; i < sizeof taken / sizeof *taken; i++)
         if (strcmp(name, taken[i]) == 0)
             return true;

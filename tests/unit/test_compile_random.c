@@ -187,7 +187,7 @@ static void build(struct random_case *c, struct graph *g, int microbatches, enum
     stages_assign(g, &c->job);
     grad_build(g);
     remat_build(g, remat);
-    optimiser_build(g, &optimizer);
+    optimiser_build(g, &optimizer, false);
 }
 
 static double *numbers(int64_t n, uint32_t stream, int below)

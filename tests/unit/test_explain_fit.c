@@ -119,7 +119,7 @@ static void too_many_activations_want_more_microbatches(void **state)
 
 static struct device_model device_of(uint64_t bytes)
 {
-    return (struct device_model){"small", bytes, 0, 0};
+    return (struct device_model){.name = "small", .memory = bytes};
 }
 
 // What the job needs with the settings of a fix, "A and B and C".

@@ -108,6 +108,7 @@ static void test_the_resolved_job_says_every_value(void **state)
                                           "  patience: 24h\n"
                                           "metrics:\n"
                                           "  jsonl: true\n"
+                                          "  detail: 0\n"
                                           "resources:\n"
                                           "  devices: 2\n"
                                           "  kind: cpu\n"

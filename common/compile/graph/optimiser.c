@@ -4,6 +4,8 @@
 
 #include <fnmatch.h>
 
+#include "common/compile/graph/norm_groups.h"
+
 static const enum dim none[1] = {DIM_NONE};
 
 static int add_slots(struct graph *g, const char *name, int64_t n)
@@ -170,14 +172,14 @@ int optimiser_freeze(struct graph *g, const struct job_optimizer *o)
     return g->failed;
 }
 
-int optimiser_build(struct graph *g, const struct job_optimizer *o)
+int optimiser_build(struct graph *g, const struct job_optimizer *o, bool detail)
 {
     if (g->failed)
         return g->failed;
     g->phase = PHASE_UPDATE;
     graph_scope(g, "update");
     graph_at(g, POINT_NONE);
-    int *in = arena_array(g->arena, int, METRIC_PARTS + g->nparts), n = 0, sums = g->nsums;
+    int *in = arena_array(g->arena, int, METRIC_PARTS + g->nparts + 1), n = 0, sums = g->nsums;
     int norm = build_norm(g);
     int control = add_slots(g, "control", CONTROL_SLOTS);
     int hyper = add_slots(g, "hyper", HYPER_SLOTS);
@@ -186,6 +188,9 @@ int optimiser_build(struct graph *g, const struct job_optimizer *o)
     in[n++] = control;
     for (int i = 0; i < g->nparts; i++)
         in[n++] = g->parts[i].value;
+    const char **groups;
+    if (detail)
+        in[n++] = add_slots(g, "detail", 2 * (int64_t)norm_groups(g, g->arena, &groups));
     if (g->failed)
         return g->failed;
     g->metrics = join_vectors(g, n, in);

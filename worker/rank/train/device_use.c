@@ -26,7 +26,7 @@ void device_use_init(struct device_use *u, const struct job *job, const struct c
     u->flops = plan.token_flops * (double)job->data.batch * (double)job->model.facts->seq;
     if (u->flops <= 0)
         u->flops = plan.cost.flops_active;
-    if (known && job->precision.compute == JOB_BF16) // the known peaks are of bf16
+    if (known && job->precision.compute == JOB_BF16) // the peak that MFU counts against
         u->peak = known->flops * mesh_ranks(&c->mesh);
     if (info.shares_host) {
         u->window = m->region[REGION_SHARED];

@@ -25,6 +25,11 @@ enum { NONFINITE_MAX = 10 };
 #define LOG_NS   (10 * CLOCK_S) // between two lines of the log that say where the run stands
 #define AGREE_NS (5 * CLOCK_S)  // how long a rank that is about to fail waits for the others
 
+static bool is_due(int64_t every, int64_t done)
+{
+    return every > 0 && done % every == 0;
+}
+
 // ---- one step ----------------------------------------------------------------------------------
 
 static int put_scalars(struct trainer *t, int64_t step, struct words *w, struct err *e)
@@ -38,6 +43,10 @@ static int put_scalars(struct trainer *t, int64_t step, struct words *w, struct 
     int rc = b->stream.copy(q, t->control, w->control, sizeof w->control, e);
     if (!rc && t->hyper) // a stage of nothing but frozen parameters has no update
         rc = b->stream.copy(q, t->hyper, w->hyper, sizeof w->hyper, e);
+    float *detail = w->metrics + t->metrics_slots;
+    if (!rc && t->detail && detail_put(t->detail, detail))
+        rc =
+            b->stream.copy(q, t->detail_device, detail, sizeof(float) * (size_t)t->detail_slots, e);
     return rc || !t->step ? rc : b->stream.copy(q, t->step, &w->step, sizeof w->step, e);
 }
 
@@ -95,15 +104,20 @@ static int queue_step(struct trainer *t, int64_t step, struct in_flight *f, stru
     f->ended_ns = 0;
     f->spent = (struct spent){.checkpoint_ns = t->stalled_ns};
     t->stalled_ns = 0;
+    bool detailed = t->detail && is_due(t->job->metrics.detail, step + 1);
     int rc = queue_batch(t, step, f, e);
     if (!rc)
         rc = put_scalars(t, step, f->words, e);
+    if (!rc && detailed)
+        rc = detail_begin(t->detail, e);
     int64_t before_ns = exec_communication_ns(t->exec);
     if (!rc)
         rc = exec_run(t->exec, PROGRAM_TRAIN, e);
     f->spent.communication_ns = before_ns < 0 ? -1 : exec_communication_ns(t->exec) - before_ns;
     if (!rc)
         rc = queue_metrics(t, f, e);
+    if (!rc && detailed)
+        rc = detail_end(t->detail, e);
     f->spent.step_ns = clock_mono_ns() - f->begun_ns + f->spent.checkpoint_ns;
     return rc;
 }
@@ -179,11 +193,6 @@ static bool is_finite(const float *metrics)
     return isfinite(metrics[METRIC_LOSS]) && isfinite(metrics[METRIC_SQNORM]);
 }
 
-static bool is_due(int64_t every, int64_t done)
-{
-    return every > 0 && done % every == 0;
-}
-
 // Where the time of the steps since the newest row went, a step. What is not waiting is computation.
 static void fill_times(const struct trainer *t, struct step_row *row)
 {
@@ -233,6 +242,12 @@ static void report_row(struct trainer *t, struct in_flight *f)
     row->mean_ms = pace_add(&t->pace, (double)f->spent.step_ns / CLOCK_MS);
     row->memory_bytes = device_use_memory(&t->use, clock_mono_ns());
     row->memory_planned_bytes = t->use.planned;
+    // The sums of a step travel with the next one.
+    if (t->detail && is_due(t->job->metrics.detail, row->step - 1) &&
+        row->step - 1 > t->assignment->restore_step)
+        detail_take(t->detail, metrics + t->metrics_slots - t->detail_slots, row->step - 1);
+    if (t->detail)
+        row->detail = detail_row(t->detail);
     link_step_report(t->link, row);
     log_row(t, row);
     if (!row->evaluated && !f->last && is_finite(metrics) &&
@@ -240,6 +255,8 @@ static void report_row(struct trainer *t, struct in_flight *f)
         return;
     if (t->metrics)
         write_row(t, row);
+    if (t->detail)
+        detail_written(t->detail);
     memset(&t->since, 0, sizeof t->since);
 }
 

@@ -264,7 +264,7 @@ static void list_parts(struct trainer *t)
 {
     const struct graph *g = compiled_program(&t->compiled, PROGRAM_TRAIN, 0)->graph;
     t->nparts = g->nparts;
-    t->metrics_slots = METRIC_PARTS + graph_part_slots(g);
+    t->metrics_slots = METRIC_PARTS + graph_part_slots(g) + t->detail_slots;
     t->parts = name_parts(t, g);
     if (!compiled_has(&t->compiled, PROGRAM_EVAL))
         return;
@@ -277,7 +277,8 @@ static int open_flight(struct trainer *t, struct in_flight *f, struct err *e)
 {
     const struct backend *b = t->exec_options.backend;
     void *words = NULL;
-    size_t bytes = sizeof(struct words) + sizeof(float) * (size_t)t->metrics_slots;
+    size_t bytes =
+        sizeof(struct words) + sizeof(float) * (size_t)(t->metrics_slots + t->detail_slots);
     int rc = b->memory.host_alloc(t->device, bytes, &words, e);
     f->words = words;
     f->part_value = arena_array(&t->arena, double, t->metrics_slots - METRIC_PARTS);
@@ -299,6 +300,8 @@ static int open_exec(struct trainer *t, struct err *e)
     exec_buffer(t->exec, PROGRAM_TRAIN, "hyper", &t->hyper);
     exec_buffer(t->exec, PROGRAM_TRAIN, "control", &t->control);
     exec_buffer(t->exec, PROGRAM_TRAIN, "step", &t->step);
+    const struct buffer *detail = exec_buffer(t->exec, PROGRAM_TRAIN, "detail", &t->detail_device);
+    t->detail_slots = detail ? shape_count(&detail->shape) : 0;
     list_parts(t);
     for (int i = 0; i < 2 && !rc; i++)
         rc = open_flight(t, &t->flight[i], e);
@@ -513,6 +516,8 @@ int trainer_open(struct trainer *t, struct err *e)
         link_on_lost(t->link, on_lost, t);
     else if (!rc)
         rc = open_saver(t, e);
+    if (!rc && t->detail_slots)
+        rc = detail_open(&t->compiled, &t->state, t->assignment->rank, &t->arena, &t->detail, e);
     if (!rc && t->assignment->metrics)
         rc = metrics_open(t->assignment->metrics, t->assignment->epoch, &t->metrics, e);
     if (rc)
@@ -537,6 +542,7 @@ void trainer_close(struct trainer *t)
     feed_close(t->feed);
     saver_close(t->saver);
     metrics_close(t->metrics);
+    detail_close(t->detail);
     evaluation_close(&t->evaluation);
     sampling_close(&t->sampling);
     for (int64_t k = 0; t->texts && k < t->job->eval.sample.count; k++)

@@ -8,6 +8,7 @@
 #include "worker/rank/exec/model_state.h"
 #include "worker/rank/link/rank_link.h"
 #include "worker/rank/save/saver.h"
+#include "worker/rank/train/detail.h"
 #include "worker/rank/train/device_use.h"
 #include "worker/rank/train/evaluate.h"
 #include "worker/rank/train/job_history.h"
@@ -19,7 +20,7 @@
 struct words {
     float hyper[HYPER_SLOTS], control[CONTROL_SLOTS]; // to the device
     int32_t step;                                     // the same
-    float metrics[];                                  // from the device, trainer.metrics_slots
+    float metrics[]; // from the device, trainer.metrics_slots; then trainer.detail_slots to it
 };
 
 // Where the time of one step, or of several, went.
@@ -77,8 +78,10 @@ struct trainer {
     bool evaluates, samples;
     struct saver *_Atomic saver; // on_lost looks at it
     struct metrics *metrics;     // rank 0
-    void *hyper, *control, *metrics_device;
+    void *hyper, *control, *metrics_device, *detail_device;
     int64_t metrics_slots;
+    int64_t detail_slots;        // of these, at the end; 0: metrics.detail is not asked for
+    struct detail *detail;       // null: the same
     struct row_part *parts;      // what a step's metrics hold from METRIC_PARTS on
     struct row_part *eval_parts; // what an evaluation's metrics hold after the loss
     int nparts, neval_parts;
