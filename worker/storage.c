@@ -33,8 +33,8 @@
 #include "common/ckpt/load.h"
 #include "common/ckpt/source.h"
 #include "common/ckpt/store.h"
-#include "common/metrics/rows.h"
 #include "common/data/pattern.h"
+#include "common/metrics/rows.h"
 #include "worker/finder.h"
 
 #define READ_NS (3 * CLOCK_S) // a network file system may show a name late
@@ -354,7 +354,7 @@ static int fence_store(struct act *t, struct store *s, struct err *e)
         t->answer.greatest = (uint64_t)greatest;
     if (rc)
         return rc;
-    rc = t->ask->from_step ? go_back(s, t->ask->from_step, e) : 0;
+    rc = t->ask->goes_back ? go_back(s, t->ask->from_step, e) : 0;
     rc = rc ? rc : list_committed(t, s, e);
     if (rc)
         return rc;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which tensors of a checkpoint become which parameters of a job (checkpoint.load): by their names,
-// after renaming, with shapes that fit, as F32 or BF16. Pure; the client, the ranks and `weft eval` come to the same.
+// after renaming, with shapes that fit, as F32 or BF16. Pure; the client, the ranks and `weft eval`
+// come to the same.
 #pragma once
 #include "common/base/arena.h"
 #include "common/base/buf.h"

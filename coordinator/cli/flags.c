@@ -13,7 +13,7 @@
 #include "common/base/suggest.h"
 #include "coordinator/cli/verbs.h"
 
-enum flag_type { IS_SWITCH, IS_TEXT, IS_NUMBER, IS_STEP, IS_REAL, IS_LIST, IS_STOPS };
+enum flag_type { IS_SWITCH, IS_TEXT, IS_NUMBER, IS_STEP, IS_COUNT, IS_REAL, IS_LIST, IS_STOPS };
 
 static const struct flag_row {
     const char *name, *brief, *value, *doc;
@@ -92,10 +92,10 @@ static const struct flag_row {
                            "share of the documents that are set apart for validation; default: 0",
                            IS_TEXT, offsetof(struct args, val_fraction)},
     [FLAG_SHARD_TOKENS] = {"--shard-tokens", NULL, "N", "tokens of a file; default: 100000000",
-                           IS_STEP, offsetof(struct args, shard_tokens)},
+                           IS_COUNT, offsetof(struct args, shard_tokens)},
     [FLAG_THREADS] = {"--threads", NULL, "N", "default: one a core", IS_NUMBER,
                       offsetof(struct args, threads)},
-    [FLAG_VOCAB] = {"--vocab", NULL, "N", "how many tokens the tokenizer is to have", IS_STEP,
+    [FLAG_VOCAB] = {"--vocab", NULL, "N", "how many tokens the tokenizer is to have", IS_COUNT,
                     offsetof(struct args, vocab)},
     [FLAG_IDS] = {"--ids", NULL, "u16|u32", "of a file of nothing but token ids", IS_TEXT,
                   offsetof(struct args, ids)},
@@ -129,7 +129,7 @@ static const struct flag_row {
                       "standard input",
                       IS_TEXT, offsetof(struct args, prompts)},
     [FLAG_TOKENS] = {"--tokens", NULL, "N",
-                     "to add at most; default: 100, or as many as the context holds", IS_STEP,
+                     "to add at most; default: 100, or as many as the context holds", IS_COUNT,
                      offsetof(struct args, tokens)},
     [FLAG_SAMPLES] = {"--samples", NULL, "N", "continuations of each text; default: 1", IS_NUMBER,
                       offsetof(struct args, samples)},
@@ -242,7 +242,8 @@ static int take_value(struct args *a, const struct verb *v, const struct flag_ro
             return usage(v, "--top-p takes a share above 0; without it all may be drawn");
         memcpy(field, &x, sizeof x);
     } else {
-        const int64_t least = r->type == IS_STEP, most = r->type == IS_STEP ? INT64_MAX : INT_MAX;
+        const bool is_int = r->type == IS_NUMBER; // else an int64_t
+        const int64_t least = r->type == IS_COUNT, most = is_int ? INT_MAX : INT64_MAX;
         errno = 0;
         int64_t n = strtoll(value, &end, 10);
         if (end == value || *end || errno || n < least || n > most) {
@@ -250,10 +251,10 @@ static int take_value(struct args *a, const struct verb *v, const struct flag_ro
                      (int)least, value);
             return usage(v, what);
         }
-        if (r->type == IS_STEP)
-            memcpy(field, &n, sizeof n);
-        else
+        if (is_int)
             memcpy(field, &(int){(int)n}, sizeof(int));
+        else
+            memcpy(field, &n, sizeof n);
     }
     return CLIENT_OK;
 }
@@ -281,7 +282,7 @@ int flags_parse(struct args *a, const struct verb *v, int argc, char **argv)
 {
     bool flags = true;
     char what[200];
-    *a = (struct args){.rank = -1};
+    *a = (struct args){.rank = -1, .from_step = -1};
     for (int i = 0; i < argc; i++) {
         int rc = CLIENT_OK;
         if (flags && strcmp(argv[i], "--") == 0) {

@@ -80,7 +80,7 @@ struct args { // texts are borrowed from argv
     const char *state, *since, *sort, *tag;
     const char *tokenizer, *ids, *show, *device_file, *continues;
     const char *to, *dtype, *shard_size, *program;
-    int64_t from_step; // 0: from the newest checkpoint
+    int64_t from_step; // -1: from the newest checkpoint
     int rank;          // -1 for all
     int lines;         // the last so many; 0 for all
     int epoch;         // of one attempt; 0 for all

@@ -76,7 +76,7 @@ static int load_job(struct run *r)
         return CLIENT_USAGE;
     }
     bool starts = r->args->fresh || !record_is_there(r->base, r->job.name);
-    if (r->args->from_step && starts)
+    if (r->args->from_step >= 0 && starts)
         return usage(r->verb, r->args->fresh ? "--new starts over and --from-step continues"
                                              : "--from-step continues, and nothing was started");
     rc = starts ? check_data(r) : CLIENT_OK;
@@ -103,7 +103,7 @@ static int new_record(struct run *r, struct err *e)
 static int take_change(struct run *r, const struct job *before, struct err *e)
 {
     struct buf changes = {0};
-    bool done = strcmp(r->record.state, "SUCCEEDED") == 0 && !r->args->from_step;
+    bool done = strcmp(r->record.state, "SUCCEEDED") == 0 && r->args->from_step < 0;
     int64_t steps = r->job.train.steps;
     if (done && steps < before->train.steps)
         return err_set(e, ERR_INVALID, "train.steps: is %lld, and it has come to step %lld already",
@@ -273,7 +273,7 @@ static int open_record(struct run *r)
     const char *from = arena_strdup(&r->arena, r->record.base);
     bool moved = record_follow(&r->record, r->base);
     rc = strcmp(hash, r->record.hash) == 0 ? CLIENT_OK : compare_record(r);
-    if (!rc && r->args->from_step)
+    if (!rc && r->args->from_step >= 0)
         rc = go_back(r);
     return !rc && moved ? take_move(r, from) : rc;
 }

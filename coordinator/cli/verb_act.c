@@ -36,6 +36,7 @@ static int act_on(const struct verb *v, const struct args *a, struct cli_link *l
     req.verb = (Weft__V1__Verb)v->act;
     req.target = arena_strdup(&l->arena, target);
     req.from_step = a->from_step;
+    req.goes_back = a->from_step >= 0;
     req.why = arena_strdup(&l->arena, a->why ? a->why : "");
     int rc = cli_link_ask(l, LINK_ACT, &req.base, &reply);
     if (rc)

@@ -233,6 +233,7 @@ static int submit_job(struct run *r, bool continues)
     if (continues) {
         req.continues = r->record.job;
         req.from_step = r->args->from_step;
+        req.goes_back = req.from_step >= 0;
     }
     int rc = ask_coordinator(r, LINK_SUBMIT, &req.base, &m, &code, &e);
     if (rc == CLIENT_REFUSED && code == RPC_NOT_FOUND)
@@ -319,7 +320,7 @@ static int refuse_lost(const struct run *r, int64_t known_step, const char *why)
 static int check_checkpoints(const struct run *r, int64_t known_step, int64_t *from_step)
 {
     struct err e = {0};
-    if (r->args->from_step) { // which is there (run_begin.c)
+    if (r->args->from_step >= 0) { // which is there (run_begin.c)
         *from_step = r->args->from_step;
         return CLIENT_OK;
     }

@@ -74,6 +74,7 @@ static int send_submit(struct cli_link *l, const char *resolved, struct kept_req
     snprintf(continues, sizeof continues, "%s", a->continues ? a->continues : "");
     req.continues = continues;
     req.from_step = a->from_step;
+    req.goes_back = a->from_step >= 0;
     int rc = cli_link_ask(l, LINK_SUBMIT, &req.base, &reply);
     buf_clear(&job);
     if (!rc) {
@@ -92,7 +93,7 @@ int verb_submit(const struct verb *v, const struct args *a)
     struct cli_link l = {0};
     struct kept_request r = {.fd = -1};
     struct job job;
-    if (a->from_step && !a->continues)
+    if (a->from_step >= 0 && !a->continues)
         return usage(v, "--from-step is of a job that continues: name it with --continue");
     int rc = resolve_job(a, &arena, &job, &resolved);
     if (!rc)
@@ -101,7 +102,7 @@ int verb_submit(const struct verb *v, const struct args *a)
     // requests.
     buf_printf(&text, "%s%s%s", buf_str(&resolved), a->continues ? "continues " : "",
                a->continues ? a->continues : "");
-    if (a->from_step)
+    if (a->from_step >= 0)
         buf_printf(&text, " from step %lld", (long long)a->from_step);
     if (!rc)
         rc = choose_request(&r, v, a, l.address, buf_str(&text));

@@ -116,7 +116,8 @@ static void start_job(struct coord *c, const struct coord_event *ev, const char 
     const struct job_record *of = job_paths_source(c, ev->facts[0]->source, a, &step);
     struct job_record *j = job_create(c, ev->facts[0], known_id, ev->who, ev->submit->base_dir);
     j->trusts_folder = known_id != NULL;
-    j->from_step = known_id ? ev->submit->from_step : 0;
+    j->goes_back = known_id && ev->submit->goes_back;
+    j->from_step = ev->submit->from_step;
     if (of && *of->store)
         heap_set(&j->source,
                  step < 0 ? of->id : arena_printf(a, "%s@%lld", of->id, (long long)step));
@@ -176,7 +177,7 @@ static int check_change(const struct job_record *j, const Weft__V1__SubmitReques
                        facts->identity);
     if (j->deleting)
         return err_set(e, ERR_REFUSED, "it is being deleted");
-    if (q->from_step)
+    if (q->goes_back)
         return check_step(j, q->from_step, facts->steps, e);
     if (facts->steps >= j->committed_step && !done)
         return 0;
@@ -191,8 +192,8 @@ static int change_job(struct job_record *j, const struct coord_event *ev, struct
     struct buf changes = {0};
     struct job_note n = NOTE(CHANGED);
     int before = j->threads;
-    int64_t from_step = ev->submit->from_step;
-    n.step = from_step ? from_step : j->committed_step;
+    bool goes_back = ev->submit->goes_back;
+    n.step = goes_back ? ev->submit->from_step : j->committed_step;
     int rc = check_change(j, ev->submit, facts, e);
     buf_puts(&changes, facts->changes);
     if (!rc && strcmp(j->base_dir, ev->submit->base_dir) != 0)
@@ -200,7 +201,8 @@ static int change_job(struct job_record *j, const struct coord_event *ev, struct
     if (!rc) {
         job_change(j, facts);
         j->must_resume = j->must_resume || j->committed_step >= 0;
-        j->from_step = from_step;
+        j->goes_back = goes_back;
+        j->from_step = ev->submit->from_step;
         if (facts->threads)
             note_threads(j, ev->submit, before);
         heap_set(&j->base_dir, ev->submit->base_dir);
@@ -383,7 +385,7 @@ static void make_event_text(const struct verb *v, const struct coord_event *ev, 
 {
     const char *who = ev->who && ev->who[0] ? ev->who : "somebody", *why = ev->act->why;
     char from[40] = "";
-    if (ev->act->from_step)
+    if (ev->act->goes_back)
         snprintf(from, sizeof from, " from step %lld", (long long)ev->act->from_step);
     snprintf(out, 300, "%s by %.80s%s%s%.140s", event_word(v->event), who, from, why[0] ? ": " : "",
              why);
@@ -443,7 +445,7 @@ static const char *carry_out(struct job_record *j, const struct verb *v, const s
 {
     struct job_note n = {v->event, -1, NULL, -1};
     const struct job_record *waits;
-    int64_t from_step = ev->act->from_step;
+    bool goes_back = ev->act->goes_back;
     char text[300];
     make_event_text(v, ev, text);
     if (j->found[0] && v->to == JOB_QUEUED)
@@ -467,19 +469,21 @@ static const char *carry_out(struct job_record *j, const struct verb *v, const s
         tidy_delete(j);
         return NULL;
     case ALREADY:
-        return from_step ? arena_printf(j->coord->out->arena, "%s: `weft hold` it first", d->text)
+        return goes_back ? arena_printf(j->coord->out->arena, "%s: `weft hold` it first", d->text)
                          : NULL;
     case CLAIM:
         return claim_job(j, ev, text);
     case GOAL:
         return change_goal(j, v, text);
     case MOVE:
-        if (from_step && check_step(j, from_step, j->steps, e))
+        if (goes_back && check_step(j, ev->act->from_step, j->steps, e))
             return e->text;
         if (v->to == JOB_QUEUED)
             recover_forgive(j);
-        if (v->event == EVENT_RESUMED)
-            j->from_step = from_step;
+        if (v->event == EVENT_RESUMED) {
+            j->goes_back = goes_back;
+            j->from_step = ev->act->from_step;
+        }
         heap_set(&j->goal_why, text);
         job_move(j, v->to, JOB_NONE, &n, "%s", text);
         return NULL;

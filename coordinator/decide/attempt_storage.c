@@ -231,7 +231,7 @@ static void take_fence(struct attempt *at, const Weft__V1__StorageDone *d)
     struct job_record *j = at->job;
     struct job_note n = NOTE(BEGUN);
     int64_t had = j->committed_step;
-    bool went_back = j->from_step > 0;
+    bool went_back = j->goes_back;
     report_unused_saves(at, d);
     take_scan(at, d);
     heap_set(&j->store, d->store);
@@ -248,8 +248,7 @@ static void take_fence(struct attempt *at, const Weft__V1__StorageDone *d)
         fail_storage(at, at->hosts, refusal, true);
         return;
     }
-    j->must_resume = j->trusts_folder = false;
-    j->from_step = 0;
+    j->must_resume = j->trusts_folder = j->goes_back = false;
     j->restore_step = !from && j->source_steps ? d->source_step : 0;
     if (from) {
         char name[64];

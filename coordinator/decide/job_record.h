@@ -100,7 +100,8 @@ struct job_record {
     struct placed *placement; // [nplaced]; nplaced is `ranks` while there is an attempt, else 0
     int nplaced;
     bool must_resume; // its text was changed and it had a checkpoint: it fails if there is none now
-    int64_t from_step; // the next fence makes its checkpoint the newest; 0: as it finds them
+    bool goes_back;   // the next fence makes the checkpoint of from_step the newest
+    int64_t from_step;
     // What its folder holds is believed at the next fence, though no row knows it: the database was
     // lost, or is an older copy.
     bool trusts_folder;

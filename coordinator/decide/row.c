@@ -80,6 +80,7 @@ static const struct column job_columns[] = {
     {JOB(BYTES, key)},
     {JOB(PLACEMENT, placement)},
     {JOB(NUMBER, from_step)},
+    {JOB(NUMBER, goes_back)},
     {JOB(NUMBER, fenced)},
     {JOB(TEXT, restore)},
     {JOB(NUMBER, restore_step)},

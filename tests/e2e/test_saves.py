@@ -37,6 +37,17 @@ def test_the_first_checkpoint_is_what_training_begins_with(place, toy):
     assert run.checkpoints()[-1].epoch == 2 and run.final() == before
 
 
+def test_a_run_may_go_back_to_step_0(place, toy):
+    run = run_to_end(place, runs.job(toy, 2, **saving(first=True, keep=9), train__steps=8))
+    before = run.final()
+    back = runs.weft("run", str(run.file), "--from-step", "0")
+    assert back.code == 0 and "it continues from step 0" in back.err, back
+    assert [(c.step, c.epoch) for c in run.checkpoints()] == [(0, 1), (4, 2), (8, 2)], run.checkpoints()
+    assert run.final() == before and sorted(run.stores()[0].glob("aside-*"))
+    none = runs.weft("run", str(run.file), "--from-step", "-1")
+    assert none.code == 2 and "--from-step takes a number from 0" in none.err, none
+
+
 def test_keep_one_leaves_the_newest_alone(place, toy):
     run = run_to_end(place, runs.job(toy, 1, **saving(keep=1), train__steps=20))
     assert [c.step for c in run.checkpoints()] == [20]
