@@ -69,7 +69,7 @@ static int delete_run(const struct verb *v, const struct args *a, const char *na
         complain(v, e.text, r->dir, rc == ERR_EXISTS && r->lock < 0 ? "stop it first" : "");
         code = CLIENT_REFUSED;
     } else if (code == CLIENT_OK && a->json) {
-        json_print_start(&w, &out, true);
+        json_print_start(&w, &out, a->npos == 1); // of several a line each
         json_str(&w, "verb", v->name);
         json_str(&w, "target", name);
         json_str(&w, "text", "deleted");
@@ -84,19 +84,30 @@ static int delete_run(const struct verb *v, const struct args *a, const char *na
     return code;
 }
 
+// A name is looked for here first, unless a coordinator is named; those that are not here are served.
 int verb_delete(const struct verb *v, const struct args *a)
 {
     const char *named = getenv("WEFT_COORDINATOR");
+    bool here = !a->coordinator && !(named && *named);
+    struct args served = *a;
     struct buf what = {0};
-    bool own = a->npos == 1 && !a->coordinator && !(named && *named) && folder_name_ok(a->pos[0]) &&
-               record_is_there(".", a->pos[0]);
-    if (own)
-        return delete_run(v, a, a->pos[0]);
+    int first = CLIENT_OK;
+    served.npos = 0;
     buf_puts(&what, "delete");
-    for (int i = 0; i < a->npos; i++)
-        buf_printf(&what, "%s %s", i ? "," : "", a->pos[i]);
+    for (int i = 0; i < a->npos; i++) {
+        const char *name = a->pos[i];
+        if (here && folder_name_ok(name) && record_is_there(".", name)) {
+            int rc = delete_run(v, a, name);
+            first = first ? first : rc;
+            continue;
+        }
+        buf_printf(&what, "%s %s", served.npos ? "," : "", name);
+        served.pos[served.npos++] = name;
+    }
     buf_puts(&what, " with history and checkpoints?");
-    int code = confirm(v, a, buf_str(&what));
+    int rc = served.npos ? confirm(v, a, buf_str(&what)) : CLIENT_OK;
+    if (served.npos && !rc)
+        rc = verb_act(v, &served);
     buf_clear(&what);
-    return code ? code : verb_act(v, a);
+    return first ? first : rc;
 }

@@ -40,6 +40,15 @@ def test_a_run_goes_with_all_that_it_left(place, toy, done):
     assert json.loads(delete_here(place, "test", "-y", "--json").out) == {"verb": "delete", "target": "test", "text": "deleted"}
 
 
+def test_of_several_names_each_is_looked_for_here(place, toy, done):
+    other = runs.Run(place, runs.job(toy, 1, name="other", train__steps=2), "other")
+    assert runs.weft("run", str(other.file)).code == 0
+    end = delete_here(place, "test", "nowhere", "other", "--yes", "--json")
+    assert [json.loads(line)["target"] for line in end.out.splitlines()] == ["test", "other"], end
+    assert end.code == 3 and "nowhere" not in end.out, end  # no coordinator is there to ask
+    assert not done.stores() and not other.stores() and not (place / ".weft").exists()
+
+
 def test_a_run_that_is_under_way_is_not_deleted(place, noise):
     run = runs.Run(place, runs.busy_job(noise, 1, train__steps=100000), "mine")
     p = runs.Process(["run", str(run.file)], program=runs.WEFT)
