@@ -2,6 +2,7 @@
 // A checkpoint's model on ranks of this process's own. See local_ranks.h.
 #include "coordinator/cli/local_ranks.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -10,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -29,6 +31,7 @@
 #include "common/tokenizer/tokenizer.h"
 #include "coordinator/cli/run_record.h"
 
+#define FOLDER "weft-ranks-"
 enum { TURN_MS = 50, RANKS_END_S = 5, JOIN_S = 60, SETTINGS_MAX = ARGS_MAX_SET + 16 };
 
 // ---- the checkpoint and its job ----
@@ -210,15 +213,55 @@ static void keep_answer(void *ctx, const Weft__Rank__Answer *a)
     free(bytes);
 }
 
+// A folder is locked for its owner's life: one that is not is of a process that was killed.
+static int lock_folder(const char *path)
+{
+    struct stat st;
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd >= 0 && !fstat(fd, &st) && st.st_uid == geteuid() && !flock(fd, LOCK_EX | LOCK_NB))
+        return fd;
+    if (fd >= 0)
+        close(fd);
+    return -1;
+}
+
+static void remove_left(const char *tmp)
+{
+    char path[PATH_MAX];
+    DIR *d = opendir(tmp);
+    for (struct dirent *it; d && (it = readdir(d));) {
+        bool ours = strncmp(it->d_name, FOLDER, strlen(FOLDER)) == 0 &&
+                    strlen(it->d_name) == strlen(FOLDER) + 6;
+        snprintf(path, sizeof path, "%s/%s", tmp, it->d_name);
+        int fd = ours ? lock_folder(path) : -1;
+        if (fd < 0)
+            continue;
+        folder_remove(path);
+        close(fd);
+    }
+    if (d)
+        closedir(d);
+}
+
 static int make_folder(struct local_ranks *l, struct err *e)
 {
     const char *tmp = getenv("TMPDIR");
-    snprintf(l->folder, sizeof l->folder, "%s/weft-XXXXXX", tmp && *tmp == '/' ? tmp : "/tmp");
-    if (mkdtemp(l->folder))
-        return 0;
-    err_errno(e, ERR_IO, "%s", l->folder);
-    l->folder[0] = 0;
-    return e->code;
+    struct stat st = {0};
+    tmp = tmp && *tmp == '/' ? tmp : "/tmp";
+    remove_left(tmp);
+    for (int i = 0; i < 10 && !st.st_nlink;
+         i++) { // another process may take it for one that was left
+        snprintf(l->folder, sizeof l->folder, "%s/" FOLDER "XXXXXX", tmp);
+        if (!mkdtemp(l->folder)) {
+            err_errno(e, ERR_IO, "%s", l->folder);
+            l->folder[0] = 0;
+            return e->code;
+        }
+        l->lock = lock_folder(l->folder);
+        if (l->lock >= 0 && fstat(l->lock, &st))
+            st.st_nlink = 0;
+    }
+    return st.st_nlink ? 0 : err_set(e, ERR_IO, "cannot lock %s", l->folder);
 }
 
 static int fill_assign(struct local_ranks *l, struct err *e)
@@ -377,6 +420,8 @@ void local_ranks_close(struct local_ranks *l)
     }
     if (l->folder[0])
         folder_remove(l->folder);
+    if (l->lock > 0)
+        close(l->lock);
     if (l->answer)
         weft__rank__answer__free_unpacked(l->answer, NULL);
     if (l->signals > 0)

@@ -23,8 +23,9 @@ struct local_ranks {
     const char *store;   // the folder that it is in
     bool tokenizer_gone; // of the job: it is a file, and none is beside the checkpoint
     struct job job;      // its job, with the mesh and batch that were asked for
-    char folder[200];    // "": none yet
-    char rank[4096];     // path of weft-rank
+    char folder[200]; // "": none yet. What a killed process left of its own goes at the next start
+    int lock;         // of the folder; 0: none
+    char rank[4096];  // path of weft-rank
     struct local_leader lead;
     bool led;
     int signals; // −1: not read
