@@ -267,6 +267,25 @@ def test_an_interruption_ends_the_ranks_and_leaves_nothing(ckpt, blow):
     assert not any(pathlib.Path(f"/proc/{r}").exists() for r in ranks)
 
 
+def test_what_a_killed_client_leaves_goes_at_the_next_start_and_no_others_does(ckpt):
+    tmp = pathlib.Path(os.environ["TMPDIR"])
+    (tmp / "weft-models").mkdir()  # a person's
+    (tmp / "weft-models" / "mine").touch()
+    long = [runs.WEFT, "generate", ckpt, "--prompt", "the", "--tokens", "1000000", "--slide"]
+    with subprocess.Popen(long, stdout=subprocess.PIPE) as living, subprocess.Popen(long, stdout=subprocess.PIPE) as killed:
+        assert living.stdout.read(5) and killed.stdout.read(5)
+        assert len(os.listdir(tmp)) == 3
+        killed.kill()
+        killed.wait()
+        assert len(os.listdir(tmp)) == 3  # nobody was left who could
+        generate(ckpt, "--prompt", "the", "--tokens", "3")
+        assert len(os.listdir(tmp)) == 2 and living.poll() is None and living.stdout.read(5000)
+        living.send_signal(signal.SIGINT)
+        living.stdout.read()
+    assert os.listdir(tmp) == ["weft-models"] and os.listdir(tmp / "weft-models") == ["mine"]
+    shutil.rmtree(tmp / "weft-models")
+
+
 def test_a_rank_that_dies_ends_it_with_its_name(ckpt):
     p = subprocess.Popen([runs.WEFT, "generate", ckpt, "--prompt", "the", "--tokens", "1000000", "--slide", "--mesh", "dp=2"],
                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)  # fmt: skip
@@ -274,6 +293,36 @@ def test_a_rank_that_dies_ends_it_with_its_name(ckpt):
     os.kill(ranks_of(p.pid)[1], signal.SIGKILL)
     _, err = p.communicate(timeout=runs.WATCHDOG)
     assert p.returncode == 1 and re.search(r"rank \d", err), err
+
+
+def test_a_conversation_says_when_its_text_is_too_long_and_ends_with_ctrl_d(ckpt):
+    pid, fd = pty.fork()
+    if pid == 0:
+        os.execv(runs.WEFT, [runs.WEFT, "generate", ckpt, "--tokens", "4", "--json"])
+    termios.tcsetattr(fd, termios.TCSANOW, [a if i != 3 else a & ~termios.ECHO for i, a in enumerate(termios.tcgetattr(fd))])
+    said = b""
+
+    def hear(what, times=1):
+        nonlocal said
+        end = time.monotonic() + runs.WATCHDOG
+        while (said.count(what) < times or not said.endswith(b"\n")) and time.monotonic() < end:
+            if select.select([fd], [], [], 1)[0]:
+                said += os.read(fd, 4096)
+        assert said.count(what) == times, said
+
+    os.write(fd, b"the\n")
+    hear(b'"log_probabilities"')
+    os.write(fd, b"x" * (SEQ - 8) + b"\n")  # 4 and 4 are there, and a line's end comes
+    hear(b"the context holds")
+    os.write(fd, b"a\n")  # what was refused is no part of the text
+    hear(b'"log_probabilities"', 2)
+    os.write(fd, b"\x04")
+    _, status = os.waitpid(pid, 0)
+    os.close(fd)
+    assert os.waitstatus_to_exitcode(status) == 0 and b"> " not in said and b"weft generate: the text has 33 tokens" in said, said
+    first, second = [json.loads(line) for line in said.decode().splitlines() if line.startswith("{")]
+    assert bytes(first["prompt_ids"]) == b"the\n" and len(first["ids"]) == 4
+    assert second["prompt_ids"] == [*first["prompt_ids"], *first["ids"], *b"a\n"], said
 
 
 def test_a_conversation_on_a_terminal_continues_one_text(ckpt):
