@@ -105,7 +105,7 @@ RANK_SRC    := $(RANK_SRC:%=worker/rank/%.c)
 
 CLI_SRC     := main flags completion cli_link cli_print message_json progress log_order request resolved_job source_look data_files run_record run_left run_begin own_coordinator own_worker stored job_rows held_text local_ranks generation bar
 # Each holds the verbs that its name says.
-CLI_SRC     += verb_act verb_data verb_delete verb_doctor verb_eval verb_files verb_generate verb_jobs verb_logs verb_metrics verb_model verb_plan verb_run verb_submit verb_watch verb_weights verb_why
+CLI_SRC     += verb_act verb_data verb_delete verb_doctor verb_eval verb_files verb_generate verb_jobs verb_logs verb_metrics verb_model verb_plan verb_plot verb_run verb_submit verb_watch verb_weights verb_why
 CLI_SRC     := $(CLI_SRC:%=coordinator/cli/%.c)
 
 CPU_SRC     := cpu_backend cpu_memory pool loops cpu_gemm cpu_chain cpu_reduce cpu_rows cpu_block cpu_update
@@ -164,12 +164,13 @@ UNIT_COMPILE += explain_experts explain_repeated explain_own explain_programs co
 UNIT_DATA    := data_idx data_npy data_dataset data_tokens data_sampler data_inspect data_documents data_prepare data_index data_bpe
 UNIT_CKPT    := ckpt_shard ckpt_deal ckpt_manifest ckpt_store ckpt_load ckpt_source ckpt_forged ckpt_commit ckpt_schedules ckpt_crash ckpt_snapshot
 UNIT_WEIGHTS := weights_folders
+UNIT_METRICS := metrics_rows metrics_chart
 UNIT_COLLECTIVE := collective_sum_tree collective_operations collective_peers collective_send collective_fake collective_tcp
 UNIT_RANK    := attempt_frame attempt_watch attempt_board attempt_leader rank_link rank_metrics rank_feed rank_attempt rank_agent rank_choice rank_pace rank_segments rank_transport rank_marks rank_initial_values
 UNIT_RPC     := rpc tls_ca tls_join rpc_limits rpc_guard rpc_tls
 UNIT_COORD   := coord_db coord_found coord_planner coord_looks coord_service coord_run coord_http coord_faults coord_hosts coord_acts coord_queue coord_data coord_settle coord_rows coord_placement coord_metrics coord_lies coord_forged
 UNIT_AGENT   := agent_life agent_supervise agent_frames agent_storage agent_daemon agent_join agent_events
-UNIT_TESTS  := $(UNIT_BASE) $(UNIT_TOKENIZER) $(UNIT_JOB) $(UNIT_MODEL) $(UNIT_COMPILE) $(UNIT_DATA) $(UNIT_CKPT) $(UNIT_WEIGHTS) $(UNIT_COLLECTIVE) $(UNIT_RANK)
+UNIT_TESTS  := $(UNIT_BASE) $(UNIT_TOKENIZER) $(UNIT_JOB) $(UNIT_MODEL) $(UNIT_COMPILE) $(UNIT_DATA) $(UNIT_CKPT) $(UNIT_WEIGHTS) $(UNIT_METRICS) $(UNIT_COLLECTIVE) $(UNIT_RANK)
 # These link the service's libraries too. coord_streams has doubles of their functions: it is linked alone.
 SERVICE_TESTS := $(UNIT_RPC) $(UNIT_COORD) $(UNIT_AGENT) log_order held_text coord_streams
 OPS_TESTS   := backend contract ops transformer draw numerics bf16 chain fused_rows reductions views layouts packed updates linears large route chain_random
@@ -182,7 +183,7 @@ PARITY_TESTS := jax
 CUDA_PARTS  := algos
 CUDA_RIGS   := products choices faults
 SIM_TESTS    := sim
-FUZZERS     := weights json tokenizer jsonl index array job model plan shard manifest source frame up
+FUZZERS     := rows weights json tokenizer jsonl index array job model plan shard manifest source frame up
 BENCHES     := kernels allreduce ckpt_write compile step
 # These link the service's libraries.
 SERVICE_BENCHES := hosts placement restart cancel
@@ -245,6 +246,7 @@ ROOM_unit/compile    := $(UNIT_COMPILE)
 ROOM_unit/data       := $(UNIT_DATA)
 ROOM_unit/ckpt       := $(UNIT_CKPT)
 ROOM_unit/weights    := $(UNIT_WEIGHTS)
+ROOM_unit/metrics    := $(UNIT_METRICS)
 ROOM_unit/collective := $(UNIT_COLLECTIVE)
 ROOM_unit/rank       := $(UNIT_RANK)
 ROOM_unit/rpc        := $(UNIT_RPC)
@@ -254,7 +256,7 @@ ROOM_ops/ops         := $(OPS_TESTS) $(if $(OPS_TESTS),huge)
 ROOM_cuda/cuda       := $(CUDA_PARTS) $(if $(CUDA_INCLUDE),$(CUDA_RIGS))
 ROOM_cuda/emulator   := $(if $(CUDA_INCLUDE),$(EMULATED_TESTS))
 SERVICE_ROOMS := unit/rpc unit/coord unit/agent
-UNIT_ROOMS    := unit/base unit/tokenizer unit/job unit/model unit/compile unit/data unit/ckpt unit/weights unit/collective unit/rank $(SERVICE_ROOMS)
+UNIT_ROOMS    := unit/base unit/tokenizer unit/job unit/model unit/compile unit/data unit/ckpt unit/weights unit/metrics unit/collective unit/rank $(SERVICE_ROOMS)
 $(foreach r,$(UNIT_ROOMS),$(eval ROOM_$(r) := $(filter $(UNIT_TESTS) $(SERVICE_TESTS),$(ROOM_$(r)))))
 ROOMS := $(foreach r,$(UNIT_ROOMS) ops/ops cuda/cuda cuda/emulator,$(if $(strip $(ROOM_$(r))),$(r)))
 # Files that are a program by themselves: with NVIDIA's own library, where it is, and cuDNN's planner.

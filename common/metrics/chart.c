@@ -2,6 +2,7 @@
 // What all pictures of a chart share. See chart.h.
 #include "common/metrics/chart.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,7 +13,7 @@ static bool is_drawn(const struct chart *c, double y)
 }
 
 // Ticks at multiples of 1, 2 or 5 times a power of ten, at most `most` of them; of a log axis at powers
-// of ten, and where these are fewer than two, at the ends.
+// of ten, and where these are fewer than two, at the ends, as of an axis of no finite length.
 static void place_ticks(struct axis *a, int most)
 {
     double span = a->to - a->from, step = pow(10, floor(log10(span / most)));
@@ -24,9 +25,10 @@ static void place_ticks(struct axis *a, int most)
         }
     if (a->log && step < 1)
         step = 1;
-    for (double v = ceil(a->from / step); v * step <= a->to + span * 1e-9 && a->nticks < most; v++)
+    const double last = fmin(a->to + span * 1e-9, DBL_MAX);
+    for (double v = ceil(a->from / step); v * step <= last && a->nticks < most; v++)
         a->tick[a->nticks++] = v * step == 0 ? 0 : v * step;
-    if (a->log && a->nticks < 2) {
+    if (a->nticks < 2 && (a->log || !isfinite(span))) {
         a->nticks = 2;
         a->tick[0] = a->from;
         a->tick[1] = a->to;
@@ -55,19 +57,27 @@ bool chart_axes(const struct chart *c, struct axis *x, struct axis *y)
     for (int i = 0; i < 2; i++) {
         struct axis *a = axes[i];
         double half = a->from == a->to ? fmax(fabs(a->from) * 0.05, 0.5) : 0;
-        a->from -= half;
-        a->to += half;
-        if (!isfinite(a->to - a->from)) // the greatest numbers there are
-            a->from /= 4, a->to /= 4;
+        a->from = fmax(a->from - half, -DBL_MAX);
+        a->to = fmin(a->to + half, a->log ? log10(DBL_MAX) : DBL_MAX);
         place_ticks(a, i == 0 ? 8 : 6);
     }
     return true;
 }
 
+static double place_between(const struct axis *a, double at)
+{
+    return (at / 2 - a->from / 2) / (a->to / 2 - a->from / 2); // the ends may lie far apart
+}
+
+double tick_place(const struct axis *a, int tick)
+{
+    return place_between(a, a->tick[tick]);
+}
+
 double axis_place(const struct axis *a, double v)
 {
     double at = a->log ? log10(v) : v;
-    return (at - a->from) / (a->to - a->from);
+    return place_between(a, at);
 }
 
 const char *axis_label(const struct axis *a, double v, char out[32])

@@ -78,7 +78,7 @@ static void print_lines_of(const struct canvas *v, const struct axis *y, bool co
     for (int line = 0; line < v->lines; line++) {
         char label[32] = "";
         for (int i = 0; i < y->nticks; i++) {
-            double place = (y->tick[i] - y->from) / (y->to - y->from);
+            double place = tick_place(y, i);
             if ((int)lround((1 - place) * (v->lines - 1)) == line)
                 axis_label(y, y->tick[i], label);
         }
@@ -101,7 +101,7 @@ static void print_x_axis(const struct canvas *v, const struct axis *x, const cha
     buf_printf(out, "%*s └", LABEL, "");
     for (int i = 0; i < x->nticks; i++) {
         char label[32];
-        int at = (int)lround((x->tick[i] - x->from) / (x->to - x->from) * (v->columns - 1)),
+        int at = (int)lround(tick_place(x, i) * (v->columns - 1)),
             len = (int)strlen(axis_label(x, x->tick[i], label)), from = at - len / 2;
         for (; next < at; next++)
             buf_puts(out, "─");
@@ -130,11 +130,13 @@ static void print_legend(const struct chart *c, bool colour, int columns, struct
         if (i && used + len > columns) {
             buf_printf(out, "\n%*s", LABEL + 2, "");
             used = LABEL + 2;
+        } else if (i) {
+            buf_puts(out, "  ");
         }
         if (colour)
-            buf_printf(out, "%c━━%c %s  ", 1 + i % PLAIN_COLOURS, PLAIN_NO_COLOUR, buf_str(&name));
+            buf_printf(out, "%c━━%c %s", 1 + i % PLAIN_COLOURS, PLAIN_NO_COLOUR, buf_str(&name));
         else
-            buf_printf(out, "%c: %s  ", i < 26 ? 'a' + i : 'A' + i - 26, buf_str(&name));
+            buf_printf(out, "%c: %s", i < 26 ? 'a' + i : 'A' + i - 26, buf_str(&name));
         used += len;
         buf_clear(&name);
     }

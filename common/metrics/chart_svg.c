@@ -48,7 +48,7 @@ static void put_axes(const struct chart *c, const struct axis *x, const struct a
     char label[32];
     buf_puts(out, "<g stroke=\"#ddd\" stroke-width=\"1\" fill=\"#444\">\n");
     for (int i = 0; i < x->nticks; i++) {
-        double at = place_x((x->tick[i] - x->from) / (x->to - x->from));
+        double at = place_x(tick_place(x, i));
         buf_printf(out,
                    "<path d=\"M%.1f %dV%d\"/><text stroke=\"none\" x=\"%.1f\" y=\"%d\" "
                    "text-anchor=\"middle\">%s</text>\n",
@@ -56,7 +56,7 @@ static void put_axes(const struct chart *c, const struct axis *x, const struct a
                    axis_label(x, x->tick[i], label));
     }
     for (int i = 0; i < y->nticks; i++) {
-        double at = place_y((y->tick[i] - y->from) / (y->to - y->from));
+        double at = place_y(tick_place(y, i));
         buf_printf(out,
                    "<path d=\"M%d %.1fH%d\"/><text stroke=\"none\" x=\"%d\" y=\"%.1f\" "
                    "text-anchor=\"end\">%s</text>\n",
@@ -79,7 +79,7 @@ static void put_curve(const struct chart *c, int i, const struct axis *x, const 
     if (!n)
         return;
     buf_printf(out, "<path fill=\"none\" stroke=\"%s\" stroke-dasharray=\"%s\" d=\"",
-               colours[i % COLOURS], dashes[i / COLOURS % DASHES]);
+               colours[i % COLOURS], dashes[i % DASHES]);
     for (size_t k = 0; k < n; k++)
         buf_printf(out, "%c%.1f %.1f", k ? 'L' : 'M', place_x(p[k].x), place_y(p[k].y));
     buf_puts(out, "\"/>\n");
@@ -90,12 +90,23 @@ static void put_curve(const struct chart *c, int i, const struct axis *x, const 
 
 static void put_legend(const struct chart *c, struct buf *out)
 {
+    enum { LETTER = 7, LINE = 20 }; // about as wide and high as they are
+    size_t longest = 0;
     for (int i = 0; i < c->ncurves; i++) {
-        int at = TOP + 16 + 20 * i;
+        size_t len = strlen(c->curve[i].name);
+        longest = len > longest ? len : longest;
+    }
+    int width = longest > 100 ? 100 * LETTER : (int)longest * LETTER + 52;
+    buf_printf(out,
+               "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" fill=\"#fff\" "
+               "fill-opacity=\"0.8\"/>\n",
+               WIDTH - RIGHT - width, TOP + 2, width, LINE * c->ncurves + 6);
+    for (int i = 0; i < c->ncurves; i++) {
+        int at = TOP + 16 + LINE * i;
         buf_printf(out,
                    "<path stroke=\"%s\" stroke-dasharray=\"%s\" d=\"M%d %dh28\"/>"
                    "<text fill=\"#222\" x=\"%d\" y=\"%d\" text-anchor=\"end\">",
-                   colours[i % COLOURS], dashes[i / COLOURS % DASHES], WIDTH - RIGHT - 36, at,
+                   colours[i % COLOURS], dashes[i % DASHES], WIDTH - RIGHT - 36, at,
                    WIDTH - RIGHT - 44, at + 4);
         put_text(out, c->curve[i].name);
         buf_puts(out, "</text>\n");

@@ -87,19 +87,11 @@ struct row_reader {
     struct row *row;
     bool stepped; // it says its step
 };
-
-static void take_number(struct row_reader *x, const char *path, size_t len, const char *text)
-{
-    char *end;
-    for (int i = 0; i < x->rows->nkeys; i++) {
-        const char *key = x->rows->key[i];
-        if (strncmp(key, path, len) != 0 || key[len])
-            continue;
-        double v = strtod(text, &end);
-        if (end != text && *text != 'n' && *text != 'i')
-            x->value[i] = v;
-    }
-}
+// Where in a row an object lies: what a key that asks for one of its members begins with.
+struct row_path {
+    char text[256]; // "detail.groups."
+    size_t len;
+};
 
 static bool take_count(const char *text, const char *end, uint64_t *out)
 {
@@ -115,56 +107,78 @@ static bool take_count(const char *text, const char *end, uint64_t *out)
     return true;
 }
 
-// Whether any key asked for begins with this path and a dot.
-static bool is_asked_within(const struct rows *r, const char *path, size_t len)
+// Whether the key asks for this member, which then ends it, or for one within it (`end` is a dot).
+static bool is_asked(const char *key, const struct row_path *at, const char *name, size_t len,
+                     char end)
 {
-    for (int i = 0; i < r->nkeys; i++)
-        if (strncmp(r->key[i], path, len) == 0 && r->key[i][len] == '.')
-            return true;
-    return false;
+    return strncmp(key, at->text, at->len) == 0 && strncmp(key + at->len, name, len) == 0 &&
+           key[at->len + len] == end;
 }
 
-static const char *read_object(struct row_reader *x, const char *p, char *path, size_t used);
-
-static const char *read_member(struct row_reader *x, const char *p, char *path, size_t used)
+static void take_member(struct row_reader *x, const struct row_path *at, const char *name,
+                        size_t len, const char *value, const char *end)
 {
-    enum { PATH_BYTES = 256 };
+    uint64_t count;
+    bool number = *value == '-' || (*value >= '0' && *value <= '9');
+    if (!number)
+        return;
+    for (int i = 0; i < x->rows->nkeys; i++)
+        if (is_asked(x->rows->key[i], at, name, len, 0))
+            x->value[i] = strtod(value, NULL);
+    if (at->len > 0 || !take_count(value, end, &count))
+        return;
+    if (len == 4 && memcmp(name, "step", 4) == 0) {
+        x->row->step = (int64_t)count;
+        x->stepped = true;
+    } else if (len == 7 && memcmp(name, "attempt", 7) == 0) {
+        x->row->attempt = count;
+    }
+}
+
+static const char *read_object(struct row_reader *x, const char *p, struct row_path *at);
+
+// An object is looked into where a key asks for a member of it.
+static const char *read_within(struct row_reader *x, const char *p, struct row_path *at,
+                               const char *name, size_t len)
+{
+    const size_t before = at->len;
+    bool asked = false;
+    for (int i = 0; i < x->rows->nkeys && !asked; i++)
+        asked = is_asked(x->rows->key[i], at, name, len, '.');
+    if (!asked || before + len + 2 > sizeof at->text)
+        return skip_value(p);
+    memcpy(at->text + before, name, len);
+    at->len = before + len + 1;
+    at->text[at->len - 1] = '.';
+    p = read_object(x, p, at);
+    at->len = before;
+    return p;
+}
+
+static const char *read_member(struct row_reader *x, const char *p, struct row_path *at)
+{
     const char *name = p + 1;
     p = *p == '"' ? skip_string(name) : NULL;
     if (!p || *p != ':')
         return NULL;
-    size_t bytes = (size_t)(p - 1 - name), len = used + bytes;
-    const char *value = p + 1, *end;
-    if (len + 2 > PATH_BYTES)
-        return skip_value(value);
-    memcpy(path + used, name, bytes);
-    path[len] = 0;
-    if (*value == '{' && is_asked_within(x->rows, path, len)) {
-        path[len] = '.';
-        return read_object(x, value, path, len + 1);
-    }
-    end = skip_value(value);
-    uint64_t count;
-    if (!end)
-        return NULL;
-    if (used == 0 && strcmp(path, "step") == 0 && take_count(value, end, &count)) {
-        x->row->step = (int64_t)count;
-        x->stepped = true;
-    } else if (used == 0 && strcmp(path, "attempt") == 0 && take_count(value, end, &count)) {
-        x->row->attempt = count;
-    }
-    take_number(x, path, len, value);
+    size_t len = (size_t)(p - 1 - name);
+    const char *value = p + 1;
+    if (*value == '{')
+        return read_within(x, value, at, name, len);
+    const char *end = skip_value(value);
+    if (end)
+        take_member(x, at, name, len, value, end);
     return end;
 }
 
-static const char *read_object(struct row_reader *x, const char *p, char *path, size_t used)
+static const char *read_object(struct row_reader *x, const char *p, struct row_path *at)
 {
     if (*p++ != '{')
         return NULL;
     if (*p == '}')
         return p + 1;
     do {
-        p = read_member(x, p, path, used);
+        p = read_member(x, p, at);
     } while (p && *p++ == ',');
     return p && p[-1] == '}' ? p : NULL;
 }
@@ -181,7 +195,8 @@ static void make_room(struct rows *r)
 
 bool rows_add(struct rows *r, const char *line, size_t bytes)
 {
-    char path[256];
+    struct row_path top;
+    top.len = 0;
     make_room(r);
     struct row *row = &r->row[r->n];
     struct row_reader x = {r, r->value + r->n * (size_t)r->nkeys, row, false};
@@ -189,7 +204,7 @@ bool rows_add(struct rows *r, const char *line, size_t bytes)
     for (int i = 0; i < r->nkeys; i++)
         x.value[i] = (double)NAN;
     PRE(bytes > 0 && line[bytes - 1] == '\n');
-    const char *end = read_object(&x, line, path, 0);
+    const char *end = read_object(&x, line, &top);
     if (!end || end != line + bytes - 1 || !x.stepped) {
         r->left_out++;
         return false;

@@ -68,6 +68,10 @@ enum flag {
     FLAG_SORT,
     FLAG_TAG,
     FLAG_CSV,
+    FLAG_KEYS,
+    FLAG_SMOOTH,
+    FLAG_LOG,
+    FLAG_SVG,
     FLAGS
 };
 #define FLAG_BIT(f) (UINT64_C(1) << (f))
@@ -76,7 +80,7 @@ enum { ARGS_MAX_SET = 256, ARGS_MAX = 1024, ARGS_MAX_STOP = 64 };
 
 struct args { // texts are borrowed from argv
     const char *coordinator, *tls, *device, *request, *why, *dir;
-    bool json, csv, markdown, all, follow, fresh, yes, full;
+    bool json, csv, log, markdown, all, follow, fresh, yes, full;
     const char *state, *since, *sort, *tag;
     const char *tokenizer, *ids, *show, *device_file, *continues;
     const char *to, *dtype, *shard_size, *program;
@@ -96,6 +100,8 @@ struct args { // texts are borrowed from argv
     int samples, context, top_k, seed; // 0: not given
     double temperature, top_p, min_p, penalty;
     bool slide;
+    const char *keys, *svg;
+    double smooth;                              // 0: not
     const char *stop[ARGS_MAX_STOP], *stop_ids; // texts; "1,2"
     int nstop;
     const char *pos[ARGS_MAX]; // the arguments that are no flags

@@ -91,6 +91,12 @@ static const struct verb verbs[] = {
      "row,\n"
      "of the newest attempt that ran it. coordinator/cli/README.md says what the members mean.",
      0},
+    {"plot", "JOB…", "curves of what jobs measured, over one another",
+     REMOTE | F(KEYS) | F(SMOOTH) | F(LOG) | F(SVG), 1, ARGS_MAX, verb_plot,
+     "KEY is a member of the rows that `weft metrics JOB --json` prints, or of what one of them "
+     "holds, as\n"
+     "detail.groups.embed.weight_norm. With --json the points.",
+     0},
     {"why", "JOB", "its history: every wait, failure and restart, and where the time went",
      REMOTE | F(FULL), 1, 1, verb_why, A_JOB, 0},
     {"cancel", "JOB…", "save it and end it", REMOTE | F(WHY), 1, ARGS_MAX, verb_act, A_JOB,

@@ -2,11 +2,10 @@
 // weft metrics: the rows of a job's metrics, as a table of the last ones for people, or all of them as
 // JSON or CSV. With -f those that come too, until the job ends; where a job resumes from a checkpoint
 // the rows of its repeated steps come again, of a newer attempt.
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/ioctl.h>
-#include <unistd.h>
 
 #include "common/base/clock.h"
 #include "common/base/plain.h"
@@ -35,17 +34,11 @@ static const struct shown {
 };
 enum { SHOWN = sizeof shown / sizeof *shown, FIRST_WIDTH = 20 };
 
-static int columns_of_terminal(void)
-{
-    struct winsize ws;
-    return isatty(1) && ioctl(1, TIOCGWINSZ, &ws) == 0 && ws.ws_col > 20 ? ws.ws_col : 1000;
-}
-
 // Which of them any row has, as bits, as far as they fit.
 static unsigned choose_columns(const struct rows *r, int width)
 {
     unsigned chosen = 0;
-    int left = width - FIRST_WIDTH;
+    int left = width ? width - FIRST_WIDTH : INT_MAX; // a pipe gets all
     for (int k = 0; k < SHOWN && left > shown[k].width; k++)
         for (size_t i = r->n; i-- > 0;)
             if (isfinite(rows_value(r, i, k))) {
@@ -262,7 +255,7 @@ static int print_json(struct metrics_query *q, size_t from, struct buf *out)
 static void print_table_rows(struct metrics_query *q, size_t from, struct buf *out)
 {
     if (!q->headed && q->rows.n) {
-        q->columns = choose_columns(&q->rows, columns_of_terminal());
+        q->columns = choose_columns(&q->rows, screen_columns());
         print_head(q->columns, out);
         q->headed = true;
     }

@@ -32,6 +32,7 @@ int verb_ckpt(const struct verb *v, const struct args *a);
 int verb_export(const struct verb *v, const struct args *a);
 int verb_import(const struct verb *v, const struct args *a);
 int verb_data(const struct verb *v, const struct args *a);
+int verb_plot(const struct verb *v, const struct args *a);
 int verb_run(const struct verb *v, const struct args *a);
 int verb_submit(const struct verb *v, const struct args *a);
 int verb_jobs(const struct verb *v, const struct args *a);
