@@ -102,12 +102,11 @@ struct job_record {
     bool must_resume; // its text was changed and it had a checkpoint: it fails if there is none now
     bool goes_back;   // the next fence makes the checkpoint of from_step the newest
     int64_t from_step;
-    // What its folder holds is believed at the next fence, though no row knows it: the database was
-    // lost, or is an older copy.
-    bool trusts_folder;
-    bool fenced;   // the fence of `epoch` has answered and `restore` is chosen: ranks may start
-    char *restore; // the checkpoint that the attempt continues from; "": none
-    char *store;   // its checkpoint folder, as the fence's host names it; "": not known
+    bool
+        trusts_folder; // the next fence's list counts, though no row knows it: the database was lost
+    bool fenced;       // the fence of `epoch` has answered and `restore` is chosen: ranks may start
+    char *restore;     // the checkpoint that the attempt continues from; "": none
+    char *store;       // its checkpoint folder, as the fence's host names it; "": not known
     enum untidy untidy;
     bool deleting;                  // it is forgotten once a worker has removed its folder
     int unsaved;                    // saves in a row that the storage failed
