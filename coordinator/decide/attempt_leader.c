@@ -52,6 +52,8 @@ static void keep_report(struct job_record *j, const Weft__Rank__StepReport *r)
         j->report.tokens_per_s = frame_mean_speed(r, r->tokens_per_s);
         j->report.samples_per_s = frame_mean_speed(r, r->samples_per_s);
     }
+    j->rates = (struct job_rates){true,          r->grad_norm,        r->input_ms,
+                                  r->compute_ms, r->communication_ms, r->checkpoint_ms};
     if (!r->evaluated)
         return;
     j->report.evaluated = true;

@@ -153,6 +153,21 @@ bool coord_host_gives_way(const struct coord *c, const char *host);
 struct coord_counts { // for /metrics
     int64_t jobs[JOB_STATES], hosts[HOST_STATES];
     int64_t devices, devices_busy;
-    int64_t restarts, committed, failures, steps;
+    int64_t committed, failures, steps;
+    bool writable; // false: the database cannot be written
+    int64_t
+        restarts[FAULT_SIGNS + 1]; // by how the attempt before failed; the last: its host was lost
 };
+// A job that has not ended, for /metrics. Texts are the job's.
+struct coord_job {
+    const char *id, *name;
+    int64_t step; // -1: none
+    int restarts;
+    bool reported, evaluated, rated; // the numbers below are known
+    double loss, tokens_per_s, samples_per_s, eval_loss;
+    double grad_norm, input_ms, compute_ms, communication_ms, checkpoint_ms;
+    int64_t spent_ms[TIME_KINDS];
+    int64_t saved_ms; // when its newest checkpoint was committed; 0: none is
+};
+int coord_live_jobs(const struct coord *c, struct arena *a, struct coord_job **out);
 void coord_count(const struct coord *c, struct coord_counts *out);

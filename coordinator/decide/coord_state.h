@@ -62,10 +62,11 @@ struct coord {
     char read_only[200]; // why nothing can be written; "": it can
     bool round_due;      // something changed that may let a job be placed
     int64_t now_ns, wall_ms, stepped_ns;
-    int64_t grace_ns;                             // until then hosts are still coming back
-    int64_t swept_ns;                             // when history was last trimmed
-    int64_t failures, committed, restarts, steps; // counters of /metrics
-    struct coord_out *out;                        // of the step at hand
+    int64_t grace_ns;                   // until then hosts are still coming back
+    int64_t swept_ns;                   // when history was last trimmed
+    int64_t failures, committed, steps; // counters of /metrics
+    int64_t restarts[FAULT_SIGNS + 1];  // the same, by fault_sign; the last: a host lost
+    struct coord_out *out;              // of the step at hand
 };
 
 static inline int64_t ms_ns(int64_t ms)

@@ -55,6 +55,11 @@ struct job_report { // the newest of rank 0
     double loss, tokens_per_s, samples_per_s;
     double eval_loss, eval_accuracy; // of the newest evaluation
 };
+// What else the newest report says, for /metrics; times in ms a step, negative: not known.
+struct job_rates {
+    bool known;
+    double grad_norm, input_ms, compute_ms, communication_ms, checkpoint_ms;
+};
 
 struct attempt;
 struct job_record {
@@ -136,6 +141,8 @@ struct job_record {
     struct job_report report;      // what it has come to
 
     // ---- of this process's life ----
+    struct job_rates rates;
+    int last_sign;         // enum fault_sign of its newest attempt, FAULT_SIGNS: its host was lost
     char *last_fault;      // how its newest attempt failed; "": none has, or before this process
     enum job_state stored; // what the database holds
     uint64_t tidy_conn;    // of the host that was asked to tidy its folder; 0: none

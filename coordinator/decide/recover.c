@@ -115,6 +115,7 @@ enum job_state recover_goal(struct attempt *at, const struct fault *f)
     enum job_state goal;
     char text[1500];
     heap_set(&at->job->last_fault, f->text);
+    at->job->last_sign = f->kind == FAULT_HOST ? FAULT_SIGNS : (int)f->sign;
     if (at->final_aborted && (f->kind == FAULT_RANK || f->kind == FAULT_HOST)) {
         snprintf(text, sizeof text, "the checkpoint of the last step cannot be written: %s",
                  f->text);

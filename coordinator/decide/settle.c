@@ -25,7 +25,8 @@ static void move_on(struct job_record *j, enum job_state to, enum event_kind kin
 static void start_again(struct job_record *j)
 {
     j->restarts++;
-    j->coord->restarts++;
+    j->coord->restarts[j->last_sign]++;
+    j->last_sign = SIGN_NONE;
     if (j->not_before_ns > j->coord->now_ns)
         move_on(j, JOB_QUEUED, EVENT_WAITS,
                 "waits before the next attempt: the last ones led nowhere");

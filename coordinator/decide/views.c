@@ -67,14 +67,19 @@ Weft__V1__JobStatus *coord_status(const struct coord *c, const char *target, str
 }
 
 // What is counted already, and the time since then, which the present state takes.
+static void sum_spent(const struct job_record *j, int64_t now_ns, int64_t ms[TIME_KINDS])
+{
+    enum time_kind now = job_spends(j);
+    memcpy(ms, j->spent_ms, sizeof *ms * TIME_KINDS);
+    if (now < TIME_KINDS)
+        ms[now] += job_uncounted_ms(j, now_ns);
+}
+
 static void fill_spent(const struct job_record *j, int64_t now_ns, struct arena *a,
                        Weft__V1__WhyReply *r)
 {
-    enum time_kind now = job_spends(j);
     int64_t ms[TIME_KINDS];
-    memcpy(ms, j->spent_ms, sizeof ms);
-    if (now < TIME_KINDS)
-        ms[now] += job_uncounted_ms(j, now_ns);
+    sum_spent(j, now_ns, ms);
     r->spent = arena_array(a, Weft__V1__Spent *, TIME_KINDS);
     for (enum time_kind k = 0; k < TIME_KINDS; k++) {
         if (!ms[k])
@@ -254,10 +259,11 @@ int coord_streams(const struct coord *c, int kind, struct arena *a, struct coord
 
 void coord_count(const struct coord *c, struct coord_counts *out)
 {
-    *out = (struct coord_counts){.restarts = c->restarts,
+    *out = (struct coord_counts){.writable = !c->read_only[0],
                                  .committed = c->committed,
                                  .failures = c->failures,
                                  .steps = c->steps};
+    memcpy(out->restarts, c->restarts, sizeof out->restarts);
     list_for_each (it, &c->jobs)
         out->jobs[list_entry(it, struct job_record, link)->state]++;
     list_for_each (it, &c->hosts) {
@@ -268,4 +274,46 @@ void coord_count(const struct coord *c, struct coord_counts *out)
             out->devices_busy += host->devices[i].holder || host->devices[i].busy;
         }
     }
+}
+
+static int64_t find_saved_ms(const struct job_record *j)
+{
+    int64_t ms = 0;
+    for (int i = 0; i < j->ncheckpoints; i++)
+        if (j->checkpoints[i].state == COMMIT_COMMITTED && j->checkpoints[i].t_ms > ms)
+            ms = j->checkpoints[i].t_ms;
+    return ms;
+}
+
+int coord_live_jobs(const struct coord *c, struct arena *a, struct coord_job **out)
+{
+    int n = 0, cap = 0;
+    list_for_each (it, &c->jobs)
+        cap++;
+    *out = arena_array(a, struct coord_job, cap + 1);
+    list_for_each (it, &c->jobs) {
+        const struct job_record *j = list_entry(it, struct job_record, link);
+        if (job_state_ended(j->state))
+            continue;
+        struct coord_job *to = &(*out)[n++];
+        *to = (struct coord_job){.id = j->id,
+                                 .name = j->name,
+                                 .step = j->last_step > 0 || j->report.known ? j->last_step : -1,
+                                 .restarts = j->restarts,
+                                 .reported = j->report.known,
+                                 .loss = j->report.loss,
+                                 .tokens_per_s = j->report.tokens_per_s,
+                                 .samples_per_s = j->report.samples_per_s,
+                                 .evaluated = j->report.evaluated,
+                                 .eval_loss = j->report.eval_loss,
+                                 .rated = j->rates.known,
+                                 .grad_norm = j->rates.grad_norm,
+                                 .input_ms = j->rates.input_ms,
+                                 .compute_ms = j->rates.compute_ms,
+                                 .communication_ms = j->rates.communication_ms,
+                                 .checkpoint_ms = j->rates.checkpoint_ms,
+                                 .saved_ms = find_saved_ms(j)};
+        sum_spent(j, c->now_ns, to->spent_ms);
+    }
+    return n;
 }

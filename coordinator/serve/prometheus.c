@@ -6,6 +6,7 @@
 #include "coordinator/serve/prometheus.h"
 
 #include <math.h>
+#include <stddef.h>
 #include <string.h>
 
 #include "common/base/clock.h"
@@ -89,49 +90,103 @@ static void print_labelled(struct buf *out, const char *name, const char *key, c
 
 // ---- a job's own ----
 
-static bool get_step(const Weft__V1__JobStatus *j, double *v)
-{
-    *v = (double)j->step;
-    return j->step >= 0;
-}
-
-static bool get_loss(const Weft__V1__JobStatus *j, double *v)
-{
-    *v = j->loss;
-    return j->reported;
-}
-
-static bool get_speed(const Weft__V1__JobStatus *j, double *v)
-{
-    *v = j->samples_per_s;
-    return j->reported;
-}
-
-static const struct {
+enum known_by { REPORTED, EVALUATED, RATED, NOT_NEGATIVE };
+#define GAUGE(name, member, known, help)                                  \
+    {                                                                     \
+        "weft_job_" name, help, offsetof(struct coord_job, member), known \
+    }
+static const struct job_gauge {
     const char *name, *help;
-    bool (*value)(const Weft__V1__JobStatus *j, double *v); // false: not known
-} job_families[] = {
-    {"weft_job_step", "The newest step that a job reported.", get_step},
-    {"weft_job_loss", "Loss of that step.", get_loss},
-    {"weft_job_samples_per_second", "Samples a second of late.", get_speed},
+    size_t offset; // of a double
+    enum known_by known;
+} job_gauges[] = {
+    GAUGE("loss", loss, REPORTED, "Loss of the newest step that a job reported."),
+    GAUGE("samples_per_second", samples_per_s, REPORTED, "Samples a second of late."),
+    GAUGE("tokens_per_second", tokens_per_s, NOT_NEGATIVE, "Tokens a second of late."),
+    GAUGE("eval_loss", eval_loss, EVALUATED, "Loss of the newest evaluation."),
+    GAUGE("grad_norm", grad_norm, RATED,
+          "Norm of the newest step's gradient before it is clipped."),
+};
+// Of a step's time, by what it went to; the label's word.
+static const struct step_part {
+    const char *word;
+    size_t offset;
+} step_parts[] = {
+    {"input", offsetof(struct coord_job, input_ms)},
+    {"compute", offsetof(struct coord_job, compute_ms)},
+    {"communication", offsetof(struct coord_job, communication_ms)},
+    {"checkpoint", offsetof(struct coord_job, checkpoint_ms)},
 };
 
-static void print_each_job(const Weft__V1__JobsReply *jobs, struct buf *out)
+static double number_at(const struct coord_job *j, size_t offset)
 {
-    for (size_t f = 0; f < sizeof job_families / sizeof *job_families; f++) {
-        print_family(out, job_families[f].name, "gauge", job_families[f].help);
-        for (size_t i = 0; i < jobs->n_jobs; i++) {
-            const Weft__V1__JobStatus *j = jobs->jobs[i];
-            double v;
-            if (!job_families[f].value(j, &v))
-                continue;
-            buf_puts(out, job_families[f].name);
-            print_label(out, '{', "job", j->job);
-            print_label(out, ',', "name", j->name);
-            buf_putc(out, '}');
-            print_number(out, v);
-        }
+    double v;
+    memcpy(&v, (const char *)j + offset, sizeof v);
+    return v;
+}
+
+static void print_job(struct buf *out, const char *name, const struct coord_job *j, const char *key,
+                      const char *word, double v)
+{
+    buf_puts(out, name);
+    print_label(out, '{', "job", j->id);
+    print_label(out, ',', "name", j->name);
+    if (key)
+        print_label(out, ',', key, word);
+    buf_putc(out, '}');
+    print_number(out, v);
+}
+
+static bool is_known(const struct coord_job *j, const struct job_gauge *g)
+{
+    const bool known[] = {[REPORTED] = j->reported,
+                          [EVALUATED] = j->evaluated,
+                          [RATED] = j->rated,
+                          [NOT_NEGATIVE] = j->reported && number_at(j, g->offset) >= 0};
+    return known[g->known];
+}
+
+static void print_gauges(const struct coord_job *jobs, int n, struct buf *out)
+{
+    for (size_t g = 0; g < sizeof job_gauges / sizeof *job_gauges; g++) {
+        print_family(out, job_gauges[g].name, "gauge", job_gauges[g].help);
+        for (int i = 0; i < n; i++)
+            if (is_known(&jobs[i], &job_gauges[g]))
+                print_job(out, job_gauges[g].name, &jobs[i], NULL, NULL,
+                          number_at(&jobs[i], job_gauges[g].offset));
     }
+    print_family(out, "weft_job_step", "gauge", "The newest step that a job reported.");
+    for (int i = 0; i < n; i++)
+        if (jobs[i].step >= 0)
+            print_job(out, "weft_job_step", &jobs[i], NULL, NULL, (double)jobs[i].step);
+    print_family(out, "weft_job_restarts", "gauge", "How often a job was started again.");
+    for (int i = 0; i < n; i++)
+        print_job(out, "weft_job_restarts", &jobs[i], NULL, NULL, jobs[i].restarts);
+    print_family(out, "weft_job_checkpoint_timestamp_seconds", "gauge",
+                 "When a job's newest checkpoint was committed.");
+    for (int i = 0; i < n; i++)
+        if (jobs[i].saved_ms)
+            print_job(out, "weft_job_checkpoint_timestamp_seconds", &jobs[i], NULL, NULL,
+                      (double)jobs[i].saved_ms / 1000);
+}
+
+static void print_parts(const struct coord_job *jobs, int n, struct buf *out)
+{
+    print_family(out, "weft_job_step_seconds", "gauge",
+                 "Of a step of late, the time by what it went to.");
+    for (int i = 0; i < n; i++)
+        for (size_t k = 0; jobs[i].rated && k < sizeof step_parts / sizeof *step_parts; k++) {
+            double ms = number_at(&jobs[i], step_parts[k].offset);
+            if (ms >= 0)
+                print_job(out, "weft_job_step_seconds", &jobs[i], "part", step_parts[k].word,
+                          ms / 1000);
+        }
+    print_family(out, "weft_job_spent_seconds", "gauge",
+                 "Where a job's time went so far; goodput is the share of running.");
+    for (int i = 0; i < n; i++)
+        for (enum time_kind k = 0; k < TIME_KINDS; k++)
+            print_job(out, "weft_job_spent_seconds", &jobs[i], "on", time_word(k),
+                      (double)jobs[i].spent_ms[k] / 1000);
 }
 
 // ---- commits ----
@@ -155,11 +210,14 @@ static void print_commits(const struct metrics_commits *m, struct buf *out)
 void metrics_print(const struct coord *c, const struct metrics_commits *m, struct buf *out)
 {
     struct coord_counts n;
+    struct coord_job *jobs;
     struct arena a;
     arena_init(&a);
     coord_count(c, &n);
     print_family(out, "weft_build_info", "gauge", "The version that runs; always 1.");
     print_labelled(out, "weft_build_info", "version", WEFT_VERSION, 1);
+    print_family(out, "weft_writable", "gauge", "1: its database can be written; 0: it cannot.");
+    buf_printf(out, "weft_writable %d\n", n.writable);
     print_family(out, "weft_jobs", "gauge", "Jobs that are kept, by state.");
     for (int s = JOB_QUEUED; s < JOB_STATES; s++)
         print_labelled(out, "weft_jobs", "state", job_state_word((enum job_state)s), n.jobs[s]);
@@ -170,15 +228,23 @@ void metrics_print(const struct coord *c, const struct metrics_commits *m, struc
                  "Devices of known hosts: held by a job or a rank, or not.");
     print_labelled(out, "weft_devices", "state", "busy", n.devices_busy);
     print_labelled(out, "weft_devices", "state", "free", n.devices - n.devices_busy);
-    print_counter(out, "weft_restarts_total", "Restarts of jobs after a failure, since the start.",
-                  (uint64_t)n.restarts);
+    print_family(out, "weft_restarts_total", "counter",
+                 "Restarts of jobs since the start, by how the attempt before ended.");
+    for (int k = 0; k <= FAULT_SIGNS; k++)
+        print_labelled(out, "weft_restarts_total", "reason",
+                       k == FAULT_SIGNS ? "host"
+                       : k == SIGN_NONE ? "other"
+                                        : sign_word((enum fault_sign)k),
+                       n.restarts[k]);
     print_counter(out, "weft_checkpoints_committed_total",
                   "Checkpoints committed, since the start.", (uint64_t)n.committed);
     print_counter(out, "weft_failures_total",
                   "Attempts that failed by themselves, since the start.", (uint64_t)n.failures);
     print_counter(out, "weft_steps_total", "Steps that jobs went forward, since the start.",
                   (uint64_t)n.steps);
-    print_each_job(coord_jobs(c, false, 0, 0, &a), out);
+    int live = coord_live_jobs(c, &a, &jobs);
+    print_gauges(jobs, live, out);
+    print_parts(jobs, live, out);
     print_commits(m, out);
     arena_clear(&a);
 }

@@ -58,6 +58,11 @@ static void report(struct played *p, const char *job, int64_t step, double loss,
     r.steps = 10;
     r.loss = loss;
     r.samples_per_s = speed;
+    r.tokens_per_s = -1;
+    r.grad_norm = 1.5;
+    r.input_ms = 2;
+    r.compute_ms = 30;
+    r.communication_ms = -1;
     world_frame(&p->w, job, 0, &f);
 }
 
@@ -88,6 +93,15 @@ static void a_running_job_is_listed_with_its_numbers(void **state)
     assert_says(&out, line);
     snprintf(line, sizeof line, "weft_job_samples_per_second{job=\"%s\",name=\"tiny\"} 1200", job);
     assert_says(&out, line);
+    snprintf(line, sizeof line, "weft_job_grad_norm{job=\"%s\",name=\"tiny\"} 1.5", job);
+    assert_says(&out, line);
+    snprintf(line, sizeof line,
+             "weft_job_step_seconds{job=\"%s\",name=\"tiny\",part=\"compute\"} 0.03", job);
+    assert_says(&out, line);
+    assert_null(strstr(out.data, "part=\"communication\"")); // not known, as the tokens are
+    assert_null(strstr(out.data, "weft_job_tokens_per_second{"));
+    assert_null(strstr(out.data, "weft_job_eval_loss{"));
+    assert_null(strstr(out.data, "weft_job_checkpoint_timestamp_seconds{"));
     buf_clear(&out);
 }
 
@@ -127,7 +141,9 @@ checkpoints_failures_and_restarts_are_counted_and_ended_jobs_have_no_series(void
     print_played(p, &out);
     assert_says(&out, "weft_checkpoints_committed_total 1");
     assert_says(&out, "weft_failures_total 1");
-    assert_says(&out, "weft_restarts_total 1");
+    assert_says(&out, "weft_restarts_total{reason=\"exit\"} 1");
+    assert_says(&out, "weft_restarts_total{reason=\"hang\"} 0");
+    assert_says(&out, "weft_writable 1");
     assert_state(&p->w, job, RUNNING);
     world_finish(&p->w, job);
     assert_state(&p->w, job, SUCCEEDED);
