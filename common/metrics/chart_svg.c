@@ -90,13 +90,13 @@ static void put_curve(const struct chart *c, int i, const struct axis *x, const 
 
 static void put_legend(const struct chart *c, struct buf *out)
 {
-    enum { LETTER = 7, LINE = 20 }; // about as wide and high as they are
+    enum { LETTER = 7, LINE = 20, LONG = 100 }; // about as wide and high as they are
     size_t longest = 0;
     for (int i = 0; i < c->ncurves; i++) {
         size_t len = strlen(c->curve[i].name);
         longest = len > longest ? len : longest;
     }
-    int width = longest > 100 ? 100 * LETTER : (int)longest * LETTER + 52;
+    int width = (longest > LONG ? LONG : (int)longest) * LETTER + 52;
     buf_printf(out,
                "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" fill=\"#fff\" "
                "fill-opacity=\"0.8\"/>\n",

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // weft why: a job's history. It prints every event with its time (checkpoints in a row as one), what
-// the job waits for, where the time went, and goodput: the share of `running` in all time, without what a person held the job
-// for, what it spent failed or cancelled, and what nobody measured.
+// the job waits for, where the time went, and goodput: the share of `running` in all time, without
+// what a person held the job for, what it spent failed or cancelled, and what nobody measured.
 #include <stdio.h>
 #include <string.h>
 

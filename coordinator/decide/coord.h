@@ -158,14 +158,19 @@ struct coord_counts { // for /metrics
     int64_t
         restarts[FAULT_SIGNS + 1]; // by how the attempt before failed; the last: its host was lost
 };
+// What a step report says besides, for /metrics; times in ms a step, negative: not known.
+struct job_rates {
+    bool known;
+    double grad_norm, input_ms, compute_ms, communication_ms, checkpoint_ms;
+};
 // A job that has not ended, for /metrics. Texts are the job's.
 struct coord_job {
     const char *id, *name;
     int64_t step; // -1: none
     int restarts;
-    bool reported, evaluated, rated; // the numbers below are known
+    bool reported, evaluated; // the numbers below are known
     double loss, tokens_per_s, samples_per_s, eval_loss;
-    double grad_norm, input_ms, compute_ms, communication_ms, checkpoint_ms;
+    struct job_rates rates;
     int64_t spent_ms[TIME_KINDS];
     int64_t saved_ms; // when its newest checkpoint was committed; 0: none is
 };

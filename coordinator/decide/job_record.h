@@ -55,11 +55,6 @@ struct job_report { // the newest of rank 0
     double loss, tokens_per_s, samples_per_s;
     double eval_loss, eval_accuracy; // of the newest evaluation
 };
-// What else the newest report says, for /metrics; times in ms a step, negative: not known.
-struct job_rates {
-    bool known;
-    double grad_norm, input_ms, compute_ms, communication_ms, checkpoint_ms;
-};
 
 struct attempt;
 struct job_record {
@@ -141,14 +136,14 @@ struct job_record {
     struct job_report report;      // what it has come to
 
     // ---- of this process's life ----
-    struct job_rates rates;
-    int last_sign;         // enum fault_sign of its newest attempt, FAULT_SIGNS: its host was lost
-    char *last_fault;      // how its newest attempt failed; "": none has, or before this process
-    enum job_state stored; // what the database holds
-    uint64_t tidy_conn;    // of the host that was asked to tidy its folder; 0: none
-    int nabsent;           // hosts, one after another, that see no folder of it to delete
-    bool has_news, absent; // to be published after this step; no host that is here sees its folder
-    struct avoided {       // a life of a worker where a rank could not open the job's data
+    struct job_rates rates; // of the newest report
+    int last_sign;          // enum fault_sign of its newest attempt, FAULT_SIGNS: its host was lost
+    char *last_fault;       // how its newest attempt failed; "": none has, or before this process
+    enum job_state stored;  // what the database holds
+    uint64_t tidy_conn;     // of the host that was asked to tidy its folder; 0: none
+    int nabsent;            // hosts, one after another, that see no folder of it to delete
+    bool has_news, absent;  // to be published after this step; no host that is here sees its folder
+    struct avoided {        // a life of a worker where a rank could not open the job's data
         char incarnation[ID_LEN];
         int64_t wait_ns, until_ns; // then it tries again where devices are free
     } * avoided;                   // not durable: found out again, each by a rank that fails

@@ -306,12 +306,7 @@ int coord_live_jobs(const struct coord *c, struct arena *a, struct coord_job **o
                                  .samples_per_s = j->report.samples_per_s,
                                  .evaluated = j->report.evaluated,
                                  .eval_loss = j->report.eval_loss,
-                                 .rated = j->rates.known,
-                                 .grad_norm = j->rates.grad_norm,
-                                 .input_ms = j->rates.input_ms,
-                                 .compute_ms = j->rates.compute_ms,
-                                 .communication_ms = j->rates.communication_ms,
-                                 .checkpoint_ms = j->rates.checkpoint_ms,
+                                 .rates = j->rates,
                                  .saved_ms = find_saved_ms(j)};
         sum_spent(j, c->now_ns, to->spent_ms);
     }

@@ -104,7 +104,7 @@ static const struct job_gauge {
     GAUGE("samples_per_second", samples_per_s, REPORTED, "Samples a second of late."),
     GAUGE("tokens_per_second", tokens_per_s, NOT_NEGATIVE, "Tokens a second of late."),
     GAUGE("eval_loss", eval_loss, EVALUATED, "Loss of the newest evaluation."),
-    GAUGE("grad_norm", grad_norm, RATED,
+    GAUGE("grad_norm", rates.grad_norm, RATED,
           "Norm of the newest step's gradient before it is clipped."),
 };
 // Of a step's time, by what it went to; the label's word.
@@ -112,10 +112,10 @@ static const struct step_part {
     const char *word;
     size_t offset;
 } step_parts[] = {
-    {"input", offsetof(struct coord_job, input_ms)},
-    {"compute", offsetof(struct coord_job, compute_ms)},
-    {"communication", offsetof(struct coord_job, communication_ms)},
-    {"checkpoint", offsetof(struct coord_job, checkpoint_ms)},
+    {"input", offsetof(struct coord_job, rates.input_ms)},
+    {"compute", offsetof(struct coord_job, rates.compute_ms)},
+    {"communication", offsetof(struct coord_job, rates.communication_ms)},
+    {"checkpoint", offsetof(struct coord_job, rates.checkpoint_ms)},
 };
 
 static double number_at(const struct coord_job *j, size_t offset)
@@ -141,7 +141,7 @@ static bool is_known(const struct coord_job *j, const struct job_gauge *g)
 {
     const bool known[] = {[REPORTED] = j->reported,
                           [EVALUATED] = j->evaluated,
-                          [RATED] = j->rated,
+                          [RATED] = j->rates.known,
                           [NOT_NEGATIVE] = j->reported && number_at(j, g->offset) >= 0};
     return known[g->known];
 }
@@ -175,7 +175,7 @@ static void print_parts(const struct coord_job *jobs, int n, struct buf *out)
     print_family(out, "weft_job_step_seconds", "gauge",
                  "Of a step of late, the time by what it went to.");
     for (int i = 0; i < n; i++)
-        for (size_t k = 0; jobs[i].rated && k < sizeof step_parts / sizeof *step_parts; k++) {
+        for (size_t k = 0; jobs[i].rates.known && k < sizeof step_parts / sizeof *step_parts; k++) {
             double ms = number_at(&jobs[i], step_parts[k].offset);
             if (ms >= 0)
                 print_job(out, "weft_job_step_seconds", &jobs[i], "part", step_parts[k].word,
