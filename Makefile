@@ -103,7 +103,7 @@ RANK_SRC    += $(addprefix save/,saver snapshot)
 RANK_SRC    += $(addprefix train/,train trainer job_history take_source inputs feed evaluate sampling choice algorithms asked pace device_use detail)
 RANK_SRC    := $(RANK_SRC:%=worker/rank/%.c)
 
-CLI_SRC     := main flags completion cli_link cli_print message_json progress log_order request resolved_job source_look data_files run_record run_left run_begin own_coordinator own_worker stored job_rows held_text local_ranks generation bar
+CLI_SRC     := main flags completion manual cli_link cli_print message_json progress log_order request resolved_job source_look data_files run_record run_left run_begin own_coordinator own_worker stored job_rows held_text local_ranks generation bar
 # Each holds the verbs that its name says.
 CLI_SRC     += verb_act verb_data verb_delete verb_doctor verb_eval verb_files verb_generate verb_jobs verb_logs verb_metrics verb_model verb_plan verb_plot verb_run verb_submit verb_watch verb_weights verb_why
 CLI_SRC     := $(CLI_SRC:%=coordinator/cli/%.c)
@@ -720,7 +720,7 @@ bench: all benches
 wheel:
 	$(Q)/usr/bin/python3 deploy/python/make_wheel.py $(VERSION) $(BUILD)
 
-## make install      DESTDIR= PREFIX=/usr/local: programs, backend, completion, systemd units, /etc/weft
+## make install      DESTDIR= PREFIX=/usr/local: programs, backend, completion, man pages, systemd units, /etc/weft
 PREFIX     ?= /usr/local
 SYSCONFDIR ?= $(if $(filter /usr /usr/local,$(PREFIX)),/etc,$(PREFIX)/etc)
 BINDIR  := $(PREFIX)/bin
@@ -729,8 +729,16 @@ DOCDIR  := $(PREFIX)/share/doc/weft
 USER_DOCS := README.md common/GLOSSARY.md common/job/README.md common/job/KEYS.md common/language/LANGUAGE.md coordinator/cli/README.md deploy/README.md
 UNITDIR := $(PREFIX)/lib/systemd/system
 COMPDIR := $(PREFIX)/share/bash-completion/completions
+ZSHDIR  := $(PREFIX)/share/zsh/site-functions
+MANDIR  := $(PREFIX)/share/man/man1
+## make man          the pages of man(1), from the tables of verbs and flags, in build/man
+.PHONY: man
+man: all
+	$(Q)mkdir -p $(BUILD)/man && $(BUILD)/weft help --man >$(BUILD)/man/weft.1
+	$(Q)for v in $$($(BUILD)/weft help | sed -n 's/^  weft \([a-z]*\) .*/\1/p'); do \
+	    $(BUILD)/weft help $$v --man >$(BUILD)/man/weft-$$v.1 || exit; done
 fill = sed -e 's|@BINDIR@|$(BINDIR)|g; s|@SYSCONFDIR@|$(SYSCONFDIR)|g; s|@DOCDIR@|$(DOCDIR)|g' $(1) >$(2) && chmod 644 $(2)
-install: all
+install: all man
 	$(Q)for p in weft weft-rank weft-sink weft-coordinator weft-worker; do \
 	    install -D -m 755 $(BUILD)/$$p $(DESTDIR)$(BINDIR)/$$p || exit; done
 	$(Q)for b in cpu cuda; do [ ! -e $(BUILD)/libweft_$$b.so ] || \
@@ -738,6 +746,9 @@ install: all
 	$(Q)for d in LICENSE $(USER_DOCS); do install -D -m 644 $$d $(DESTDIR)$(DOCDIR)/$$d || exit; done
 	$(Q)install -d $(DESTDIR)$(UNITDIR) $(DESTDIR)$(COMPDIR) $(DESTDIR)$(PREFIX)/lib/tmpfiles.d $(DESTDIR)$(SYSCONFDIR)/weft
 	$(Q)$(BUILD)/weft completion bash >$(DESTDIR)$(COMPDIR)/weft && chmod 644 $(DESTDIR)$(COMPDIR)/weft
+	$(Q)install -d $(DESTDIR)$(ZSHDIR) $(DESTDIR)$(MANDIR)
+	$(Q)$(BUILD)/weft completion zsh >$(DESTDIR)$(ZSHDIR)/_weft && chmod 644 $(DESTDIR)$(ZSHDIR)/_weft
+	$(Q)install -m 644 $(BUILD)/man/*.1 $(DESTDIR)$(MANDIR)
 	$(Q)for d in coordinator worker; do \
 	    $(call fill,deploy/systemd/weft-$$d.service.in,$(DESTDIR)$(UNITDIR)/weft-$$d.service) || exit; \
 	    [ -e $(DESTDIR)$(SYSCONFDIR)/weft/$$d.env ] || \

@@ -36,7 +36,7 @@ void bar_begin(struct bar *b, const char *what, bool silent)
     sigaction(SIGTERM, &act, NULL);
     if (!sigaction(SIGHUP, NULL, &hangup) && hangup.sa_handler != SIG_IGN) // of nohup
         sigaction(SIGHUP, &act, NULL);
-    *b = (struct bar){.what = what, .silent = silent, .live = !silent && isatty(1)};
+    *b = (struct bar){.what = what, .silent = silent, .live = !silent && screen_columns() > 0};
     b->began_ns = b->shown_ns = clock_mono_ns();
 }
 

@@ -4,6 +4,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <time.h>
@@ -48,7 +49,8 @@ int screen_columns(void)
 {
     struct winsize size;
     enum { USUAL = 80 };
-    if (!isatty(STDOUT_FILENO))
+    const char *term = getenv("TERM");
+    if (!isatty(STDOUT_FILENO) || (term && strcmp(term, "dumb") == 0))
         return 0;
     return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col ? size.ws_col : USUAL;
 }

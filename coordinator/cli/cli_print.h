@@ -26,7 +26,7 @@ struct table {
 void table_init(struct table *t, const char *head);
 void table_add(struct table *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void table_print(struct table *t, struct buf *out); // clears it too
-// The columns of standard output's terminal; 0: it is none.
+// The columns of standard output's terminal; 0: it is none, or a dumb one.
 int screen_columns(void);
 
 // ---- words for people; each returns `out` ----

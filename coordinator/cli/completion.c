@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// weft completion bash: a function for the shell, written from the tables of verbs and flags. Jobs
+// weft completion bash, or zsh: a function for the shell, written from the tables of verbs and flags. Jobs
 // and workers are asked of the coordinator, within a second.
 #include <stdio.h>
 #include <string.h>
 
+#include "common/base/buf.h"
 #include "common/base/plain.h"
 #include "coordinator/cli/verbs.h"
 
@@ -20,13 +21,11 @@ static const char *find_words(const struct verb *v)
     if (strncmp(v->args, "HOST", 4) == 0)
         return "compgen -W \"$(timeout 1 weft workers 2>/dev/null | awk 'NR>1{print $2}')\" -- "
                "\"$cur\"";
-    return strcmp(v->args, "bash") == 0 ? "echo bash" : NULL;
+    return strcmp(v->args, "bash|zsh") == 0 ? "compgen -W 'bash zsh' -- \"$cur\"" : NULL;
 }
 
-int print_completion(const struct verb *v, const struct args *a, const struct verb *verbs, int n)
+static void print_bash(const struct verb *verbs, int n)
 {
-    if (strcmp(a->pos[0], "bash") != 0)
-        return usage(v, "bash is the only shell it knows");
     plain_puts(stdout, "_weft() {\n"
                        "    local cur=${COMP_WORDS[COMP_CWORD]} IFS=$' \\t\\n' words= flags=\n"
                        "    if [ \"$COMP_CWORD\" = 1 ]; then\n");
@@ -49,5 +48,92 @@ int print_completion(const struct verb *v, const struct args *a, const struct ve
                "    else COMPREPLY=($words); fi\n"
                "}\n"
                "complete -o filenames -F _weft weft\n");
+}
+
+// A text inside '…[…]:…' of zsh's _arguments and _describe.
+static void put_zsh(struct buf *out, const char *text)
+{
+    for (; *text; text++)
+        if (*text == '\'')
+            buf_puts(out, "'\\''");
+        else
+            buf_printf(out, "%s%c", strchr("[]:\\", *text) ? "\\" : "", *text);
+}
+
+// What completes a verb's arguments, as _arguments has it.
+static const char *find_zsh_words(const struct verb *v)
+{
+    if (strncmp(v->args, "JOB.yaml", 8) == 0 || strstr(v->args, "FILE") || strstr(v->args, "DIR"))
+        return "*:file:_files";
+    if (strncmp(v->args, "JOB", 3) == 0)
+        return "*:job:_weft_ask jobs --all";
+    if (strncmp(v->args, "HOST", 4) == 0)
+        return "*:host:_weft_ask workers";
+    return strcmp(v->args, "bash|zsh") == 0 ? "1:shell:(bash zsh)" : "*:file:_files";
+}
+
+static void put_zsh_verb(struct buf *out, const struct verb *v)
+{
+    buf_printf(out, "    %s) _arguments", v->name);
+    for (int f = 0; f < FLAGS; f++) {
+        if (!(v->flags & FLAG_BIT(f)))
+            continue;
+        const char *of[] = {flag_brief((enum flag)f), flag_name((enum flag)f)};
+        for (int k = 0; k < 2; k++) {
+            if (!*of[k])
+                continue;
+            buf_printf(out, " '*%s[", of[k]);
+            put_zsh(out, flag_doc((enum flag)f));
+            buf_putc(out, ']');
+            if (*flag_value((enum flag)f)) {
+                buf_putc(out, ':');
+                put_zsh(out, flag_value((enum flag)f));
+                buf_puts(out, ":_files");
+            }
+            buf_putc(out, '\'');
+        }
+    }
+    buf_printf(out, " '%s' ;;\n", find_zsh_words(v));
+}
+
+// As a file of $fpath, or evaluated.
+static void print_zsh(const struct verb *verbs, int n)
+{
+    struct buf out = {0};
+    buf_puts(&out, "#compdef weft\n"
+                   "_weft_ask() {\n"
+                   "    local -a found\n"
+                   "    found=(${(f)\"$(timeout 1 weft $@ 2>/dev/null | awk 'NR>1{print $1; print "
+                   "$2}')\"})\n"
+                   "    compadd -a found\n"
+                   "}\n"
+                   "_weft() {\n"
+                   "    local -a verbs\n"
+                   "    verbs=('help:what a verb does'");
+    for (int i = 0; i < n; i++) {
+        buf_printf(&out, " '%s:", verbs[i].name);
+        put_zsh(&out, verbs[i].doc);
+        buf_putc(&out, '\'');
+    }
+    buf_puts(&out, ")\n"
+                   "    if (( CURRENT == 2 )); then _describe verb verbs; return; fi\n"
+                   "    shift words; (( CURRENT-- ))\n"
+                   "    case $words[1] in\n"
+                   "    help) _describe verb verbs ;;\n");
+    for (int i = 0; i < n; i++)
+        put_zsh_verb(&out, &verbs[i]);
+    buf_puts(&out,
+             "    esac\n"
+             "}\n"
+             "if [[ $funcstack[1] == _weft ]]; then _weft \"$@\"; else compdef _weft weft; fi\n");
+    plain_put(stdout, buf_str(&out), out.len);
+    buf_clear(&out);
+}
+
+int print_completion(const struct verb *v, const struct args *a, const struct verb *verbs, int n)
+{
+    if (strcmp(a->pos[0], "bash") != 0 && strcmp(a->pos[0], "zsh") != 0)
+        return usage(v, "bash and zsh are the shells it knows");
+    (strcmp(a->pos[0], "bash") == 0 ? print_bash : print_zsh)(verbs, n);
     return CLIENT_OK;
 }

@@ -191,7 +191,7 @@ static const struct verb verbs[] = {
      0},
     {"doctor", "", "is this host fit to work: libraries, devices, limits, storage, coordinator",
      REMOTE | F(DIR), 0, 0, verb_doctor, NULL, 0},
-    {"completion", "bash", "the shell's completion: eval \"$(weft completion bash)\"", 0, 1, 1,
+    {"completion", "bash|zsh", "the shell's completion: eval \"$(weft completion bash)\"", 0, 1, 1,
      run_completion, NULL, 0},
 };
 enum { VERBS = sizeof verbs / sizeof *verbs, NAME_COLUMNS = 12, ARGS_COLUMNS = 14 };
@@ -210,6 +210,12 @@ static const struct verb *find_verb(const char *name)
     return NULL;
 }
 
+static const char exits[] =
+    "Exit: 0 ok, 1 the job failed, was cancelled or is held, or a check\nfound something, 2 usage "
+    "or "
+    "bad job file, 3 the coordinator is not reached, 4 it refused or\ndoes not know the job, 130 "
+    "interrupted\n";
+
 static void print_help(FILE *to)
 {
     plain_printf(to, "weft %s: distributed training as a service\n\n", WEFT_VERSION);
@@ -220,11 +226,7 @@ static void print_help(FILE *to)
             plain_printf(to, "\n  %*s", (int)sizeof "weft" + NAME_COLUMNS + ARGS_COLUMNS, "");
         plain_printf(to, "%*s %s\n", space < 0 ? 0 : space, "", verbs[i].doc);
     }
-    plain_printf(
-        to,
-        "\nweft help VERB says more. Exit: 0 ok, 1 the job failed, was cancelled or is held, or a "
-        "check\nfound something, 2 usage or bad job file, 3 the coordinator is not reached, 4 it "
-        "refused or\ndoes not know the job, 130 interrupted\n");
+    plain_printf(to, "\nweft help VERB says more. %s", exits);
 }
 
 static void print_verb_help(const struct verb *v)
@@ -293,11 +295,15 @@ int main(int argc, char **argv)
         return CLIENT_USAGE;
     }
     if (asks_help(word)) {
-        const char *of = argc > 2 && !asks_help(argv[2]) ? argv[2] : NULL;
+        bool man = argc > 2 && strcmp(argv[argc - 1], "--man") == 0;
+        const char *of = argc > 2 + man && !asks_help(argv[2]) ? argv[2] : NULL;
         const struct verb *v = of ? find_verb(of) : NULL;
         if (of && !v)
             return refuse_verb(of);
-        v ? print_verb_help(v) : print_help(stdout);
+        if (man)
+            v ? print_verb_manual(v) : print_manual(verbs, VERBS, exits);
+        else
+            v ? print_verb_help(v) : print_help(stdout);
         return CLIENT_OK;
     }
     if (argc == 3 && strcmp(word, "--planner") == 0) // by the coordinator of `weft run` alone

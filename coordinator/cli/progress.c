@@ -16,7 +16,8 @@
 
 void progress_init(struct progress *p, bool json)
 {
-    *p = (struct progress){.json = json, .live = !json && isatty(1), .step = -1, .checkpoint = -1};
+    *p = (struct progress){
+        .json = json, .live = !json && screen_columns() > 0, .step = -1, .checkpoint = -1};
     p->said_step = p->eta_step = -1;
 }
 
@@ -220,7 +221,8 @@ void progress_update(struct progress *p, const Weft__V1__WatchUpdate *u)
     if (u->report && u->report->n_samples)
         show_samples(p, u->report);
     int64_t every = (p->live ? BAR_LIVE_MS : BAR_PLAIN_MS) * CLOCK_MS;
-    bool due = now - p->shown_ns >= every && p->step != p->said_step;
+    bool first = p->said_step < 0 && u->report; // shown at once
+    bool due = first || (now - p->shown_ns >= every && p->step != p->said_step);
     if (worth || due || (p->live && !p->open && p->state))
         show_line(p, now);
 }

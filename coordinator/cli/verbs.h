@@ -48,6 +48,9 @@ int verb_delete(const struct verb *v, const struct args *a);
 int verb_eval(const struct verb *v, const struct args *a);
 int verb_generate(const struct verb *v, const struct args *a);
 int verb_doctor(const struct verb *v, const struct args *a);
+// manual.c: a verb's page for man(1), and that of them all; `exits` says what exit codes mean.
+void print_verb_manual(const struct verb *v);
+void print_manual(const struct verb *verbs, int n, const char *exits);
 // completion.c; `verbs` is the table in main.c, whose verbs and flags the shell completes.
 int print_completion(const struct verb *v, const struct args *a, const struct verb *verbs, int n);
 

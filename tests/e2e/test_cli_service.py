@@ -540,8 +540,18 @@ def complete(*words):
     return p.stdout.split()
 
 
+def test_zsh_gets_every_verb_and_flag():
+    """What zsh itself makes of it was tried by hand; if it is here, it reads it."""
+    text = runs.weft("completion", "zsh").out
+    for verb in runs.verbs():
+        assert f"    {verb}) _arguments" in text, verb
+    assert "'*--since[those submitted since\\: 30m" in text and text.startswith("#compdef weft\n")
+    if shutil.which("zsh"):
+        assert subprocess.run(["zsh", "-f", "-n"], input=text, text=True, check=False).returncode == 0
+
+
 def test_the_shell_completes_verbs_and_flags():
     assert complete("weft", "unc") == ["uncordon"]
     assert complete("weft", "jobs", "--a") == ["--all"]
     assert set(complete("weft", "logs", "--")) >= {"--follow", "--rank", "--json"}
-    assert complete("weft", "completion", "") == ["bash"]
+    assert complete("weft", "completion", "") == ["bash", "zsh"]

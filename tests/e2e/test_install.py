@@ -20,6 +20,8 @@ TEXTS = [
     "lib/sysusers.d/weft.conf",
     "lib/tmpfiles.d/weft.conf",
     "share/bash-completion/completions/weft",
+    "share/zsh/site-functions/_weft",
+    *[f"share/man/man1/{page}.1" for page in ("weft", *(f"weft-{verb}" for verb in runs.verbs()))],
     "share/doc/weft/LICENSE",
     "share/doc/weft/README.md",
     "share/doc/weft/common/GLOSSARY.md",
@@ -155,6 +157,18 @@ def test_the_shell_completes_the_installed_client(tree):
     script = f'. "{tree}/usr/share/bash-completion/completions/weft"; complete -p weft'
     end = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
     assert end.returncode == 0 and "_weft" in end.stdout, end
+
+
+def test_every_verb_has_a_page_that_man_takes_without_a_word(tree):
+    pages = sorted((tree / "usr/share/man/man1").glob("*.1"))
+    assert len(pages) == 1 + len(runs.verbs())
+    text = (tree / "usr/share/man/man1/weft-jobs.1").read_text()
+    assert ".TH WEFT-JOBS 1" in text and "\\-\\-since WHEN" in text, text
+    if shutil.which("man"):
+        for page in pages:
+            end = subprocess.run(["man", "--warnings", "-l", str(page)], capture_output=True, text=True, check=False,
+                                 env={**os.environ, "MANPAGER": "cat", "MANWIDTH": "80"})  # fmt: skip
+            assert end.returncode == 0 and not end.stderr and "NAME" in end.stdout, (page, end)
 
 
 def test_the_installed_programs_find_each_other(tree, place, toy):

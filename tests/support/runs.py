@@ -495,6 +495,10 @@ def put_tokens(text, to):
     pathlib.Path(to).write_bytes(numpy.frombuffer(pathlib.Path(text).read_bytes(), "u1").astype("<u2").tobytes())
 
 
+def verbs():
+    return re.findall(r"^  weft ([a-z]+) ", weft("help").out, re.M)
+
+
 def on_terminal(argv, columns=80, rows=24, env=None, cwd=None, act=None):
     """What a command writes to a terminal of this size, and its exit code. `act(process, said, fd)` is called after
     each piece that was read."""
