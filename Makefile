@@ -30,7 +30,7 @@ TOKENIZER_SRC := $(TOKENIZER_SRC:%=common/tokenizer/%.c)
 
 # The compiler's storeys, the lowest first.
 COMPILE_SRC := layout/mesh layout/spec layout/reshard layout/reshard_blocks layout/zigzag
-COMPILE_SRC += graph/graph graph/op_experts graph/op_scratch graph/experts graph/optable graph/node_work graph/tape graph/vjp graph/carry graph/grad graph/remat graph/optimiser graph/norm_groups
+COMPILE_SRC += graph/graph graph/op_experts graph/op_scratch graph/experts graph/optable graph/node_work graph/tape graph/vjp graph/carry graph/cached_keys graph/grad graph/remat graph/optimiser graph/norm_groups
 COMPILE_SRC += shard/facts shard/sharding shard/resolve shard/refine shard/sharding_check shard/op_rules shard/partition shard/stage
 COMPILE_SRC += program/fuse_match program/fuse_chain program/fuse_norm program/fuse_matmul_sum program/fuse_rows program/fuse_update program/fuse program/copies program/pack
 COMPILE_SRC += program/order program/weights program/schedule program/part program/sharing program/lower program/group program/occupancy program/memory_plan program/contents program/verify program/dump program/plan_hash
@@ -110,7 +110,7 @@ CLI_SRC     := $(CLI_SRC:%=coordinator/cli/%.c)
 
 CPU_SRC     := cpu_backend cpu_memory pool loops cpu_gemm cpu_chain cpu_reduce cpu_rows cpu_block cpu_update
 CPU_SRC     += cpu_route cpu_dispatch
-CPU_SRC     += cpu_embed cpu_pieces cpu_pad cpu_norm cpu_rotary cpu_attention cpu_attention_small cpu_draw cpu_widen
+CPU_SRC     += cpu_embed cpu_cache cpu_pieces cpu_pad cpu_norm cpu_rotary cpu_attention cpu_attention_small cpu_draw cpu_widen
 CPU_SRC     := $(CPU_SRC:%=kernels/cpu/%.c) kernels/kernel.c kernels/unfused.c
 # kernels/cpu/vec.c and vec_product.c are compiled once for each of the first, packed.c of the second.
 CPU_ISAS    := baseline avx2 avx512
@@ -140,7 +140,7 @@ CUDA_CU     += sqnorm
 CUDA_CU     += rows
 CUDA_CU     += norm norm_grads
 CUDA_CU     += rotary
-CUDA_CU     += embed
+CUDA_CU     += embed cache
 CUDA_CU     += route
 CUDA_CU     += dispatch
 CUDA_CU     := $(CUDA_CU:%=kernels/cuda/%.cu)
@@ -159,7 +159,7 @@ UNIT_BASE    := err url deadline arena buf plain list map log rand hash json str
 UNIT_TOKENIZER := tokenizer_kinds tokenizer_files tokenizer_pitfalls tokenizer_refusals
 UNIT_MODEL   := model_language model_build model_initial model_examples model_published model_experts model_attention model_limits model_places
 UNIT_JOB     := job_yaml job_parse job_check job_print job_sharding job_sample job_model
-UNIT_COMPILE := compile compile_decoder compile_remat compile_context compile_heads compile_rules compile_reshard compile_programs explain_findings compile_collectives compile_precision compile_random compile_random_text compile_verify compile_sample compile_score compile_draws compile_zero compile_pipeline compile_schedule
+UNIT_COMPILE := compile compile_decoder compile_remat compile_context compile_heads compile_rules compile_reshard compile_programs explain_findings compile_collectives compile_precision compile_random compile_random_text compile_verify compile_sample compile_decode compile_score compile_draws compile_zero compile_pipeline compile_schedule
 UNIT_COMPILE += explain_experts explain_repeated explain_own explain_programs compile_experts compile_experts_moved explain_picture explain_table explain_devices explain_fit explain_examples compile_order compile_meshes compile_own compile_fuse_rows compile_fuse_sums compile_fuse compile_copies compile_group compile_occupancy compile_pieces compile_pack compile_padded
 UNIT_DATA    := data_idx data_npy data_dataset data_tokens data_sampler data_inspect data_documents data_prepare data_index data_bpe
 UNIT_CKPT    := ckpt_shard ckpt_deal ckpt_manifest ckpt_store ckpt_load ckpt_source ckpt_forged ckpt_commit ckpt_schedules ckpt_crash ckpt_snapshot
@@ -173,7 +173,7 @@ UNIT_AGENT   := agent_life agent_supervise agent_frames agent_storage agent_daem
 UNIT_TESTS  := $(UNIT_BASE) $(UNIT_TOKENIZER) $(UNIT_JOB) $(UNIT_MODEL) $(UNIT_COMPILE) $(UNIT_DATA) $(UNIT_CKPT) $(UNIT_WEIGHTS) $(UNIT_METRICS) $(UNIT_COLLECTIVE) $(UNIT_RANK)
 # These link the service's libraries too. coord_streams has doubles of their functions: it is linked alone.
 SERVICE_TESTS := $(UNIT_RPC) $(UNIT_COORD) $(UNIT_AGENT) log_order held_text coord_streams
-OPS_TESTS   := backend contract ops transformer draw numerics bf16 chain fused_rows reductions views layouts packed updates linears large route chain_random
+OPS_TESTS   := backend contract ops transformer draw numerics bf16 chain fused_rows reductions views layouts packed updates linears large route cache chain_random
 # Of them those that take any backend: run on the CUDA backend's emulated twin too.
 CUDA_OPS    := $(filter-out backend packed,$(OPS_TESTS))
 # The emulator and the fake runtime by themselves: linked with them.

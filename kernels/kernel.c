@@ -186,6 +186,31 @@ int op_check_topk(const struct op_call *c, struct topk_call *t, struct err *e)
     return 0;
 }
 
+int op_check_cache(const struct op_call *c, struct cache_call *w, struct err *e)
+{
+    const bool append = c->op == OP_APPEND;
+    const struct shape *cache = &c->out[0].shape, *rows = append ? &c->in[1].shape : cache;
+    const struct shape *last = &c->in[append ? 3 : 0].shape;
+    bool fits = cache->n >= 2 && rows->n == cache->n && rows->dim[0] == cache->dim[0] &&
+                shape_count(last) == cache->dim[0];
+    *w = (struct cache_call){.bytes = dtype_size(c->out[0].dtype)};
+    for (int d = 2; d < cache->n && fits; d++) {
+        fits = rows->dim[d] == cache->dim[d];
+        w->bytes *= (size_t)cache->dim[d];
+    }
+    if (append)
+        fits = fits && shape_equal(&c->in[0].shape, cache) && rows->dim[1] <= cache->dim[1] &&
+               shape_count(&c->in[2].shape) == rows->dim[0] * rows->dim[1];
+    else
+        fits = fits && cache->n == 2;
+    if (!fits)
+        return op_refuse(c, e, "operands disagree about an extent");
+    w->batch = cache->dim[0];
+    w->places = cache->dim[1];
+    w->rows = rows->dim[1];
+    return 0;
+}
+
 int op_check_dispatch(const struct op_call *c, struct dispatch_call *d, struct err *e)
 {
     const bool dot = c->op == OP_SLOT_DOT, fill = c->op == OP_DISPATCH;

@@ -40,6 +40,13 @@ struct topk_call {
 };
 int op_check_topk(const struct op_call *c, struct topk_call *t, struct err *e);
 
+// APPEND or RING: so many samples, places of each, and of APPEND rows of so many bytes.
+struct cache_call {
+    int64_t batch, places, rows;
+    size_t bytes;
+};
+int op_check_cache(const struct op_call *c, struct cache_call *w, struct err *e);
+
 // DISPATCH, COMBINE or SLOT_DOT: the operand with a row for each token, and the one with a row for
 // each place of an expert.
 struct dispatch_call {
@@ -85,6 +92,7 @@ int op_normal(struct stream_q *q, const struct op_call *c, struct err *e);
 int op_topk(struct stream_q *q, const struct op_call *c, struct err *e);
 int op_balance(struct stream_q *q, const struct op_call *c, struct err *e);
 int op_slots(struct stream_q *q, const struct op_call *c, struct err *e);
+int op_cache(struct stream_q *q, const struct op_call *c, struct err *e);
 int op_dispatch(struct stream_q *q, const struct op_call *c, struct err *e);
 
 #ifdef __cplusplus

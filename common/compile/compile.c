@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/compile/graph/cached_keys.h"
 #include "common/compile/graph/grad.h"
 #include "common/compile/graph/optimiser.h"
 #include "common/compile/graph/remat.h"
@@ -61,12 +62,22 @@ static const enum dtype dtype_of[] = {
     [JOB_F32] = DT_F32, [JOB_BF16] = DT_BF16, [JOB_TF32] = DT_F32};
 static const enum backend_kind backend_of[] = {[JOB_CPU] = BACKEND_CPU, [JOB_CUDA] = BACKEND_CUDA};
 
+static bool is_cached(enum program_kind kind)
+{
+    return kind == PROGRAM_FILL || kind == PROGRAM_STEP;
+}
+
+static bool is_sample(enum program_kind kind)
+{
+    return kind == PROGRAM_SAMPLE || is_cached(kind);
+}
+
 // Stages hold the same layers in each program; those of samples and scores end at their logits.
 static int check_layers(struct compilation *p, enum program_kind kind, const struct graph *g)
 {
     int64_t layers = p->job->pipeline.layers;
     if (p->out->nstages == 1 || g->nlayers == layers ||
-        ((kind == PROGRAM_SAMPLE || kind == PROGRAM_SCORE) && g->nlayers < layers))
+        ((is_sample(kind) || kind == PROGRAM_SCORE) && g->nlayers < layers))
         return 0;
     return err_set(
         p->err, ERR_INVALID,
@@ -75,7 +86,7 @@ static int check_layers(struct compilation *p, enum program_kind kind, const str
         program_name(kind), g->nlayers, (long long)layers);
 }
 
-static int build_global(struct compilation *p, enum program_kind kind, struct graph *g)
+static void init_graph(struct compilation *p, struct graph *g)
 {
     const struct job *job = p->job;
     graph_init(g, p->arena, p->out->dims, p->err);
@@ -84,6 +95,28 @@ static int build_global(struct compilation *p, enum program_kind kind, struct gr
     g->tf32 = job->precision.compute == JOB_TF32;
     g->backend = backend_of[job->resources.kind];
     g->scratch = job->resources.scratch << 20;
+}
+
+// FILL and STEP are derived from what the model is as a sample program.
+static int derive_cached(struct compilation *p, enum program_kind kind, struct graph *g)
+{
+    const struct compiled *c = p->out;
+    const struct cached_keys sizes = {
+        .rows = kind == PROGRAM_STEP ? 1 : c->rows, .widest = c->rows, .context = c->context};
+    struct graph sample;
+    if (mesh_ranks(&p->out->mesh) > 1)
+        return err_set(p->err, ERR_UNSUPPORTED, "several devices have no cached keys yet");
+    init_graph(p, &sample);
+    if (p->build(&sample, p->job, PROGRAM_SAMPLE, sample_batch(p), p->job->data.batch))
+        return sample.failed;
+    return cached_keys_derive(&sample, &sizes, program_name(kind), g);
+}
+
+static int build_global(struct compilation *p, enum program_kind kind, struct graph *g)
+{
+    const struct job *job = p->job;
+    int rc = 0;
+    init_graph(p, g);
     if (kind == PROGRAM_TRAIN) {
         // Makes room for the graph of as many layers as the job has: what is not used is never touched.
         enum { NODES = 64, VALUES = 144, LAYERS = 4096 }; // of a layer with its backward and update
@@ -93,7 +126,13 @@ static int build_global(struct compilation *p, enum program_kind kind, struct gr
     int64_t batch = job->data.batch / job->train.microbatches;
     if (kind == PROGRAM_SAMPLE)
         batch = sample_batch(p);
-    if (!p->build(g, job, kind, batch, job->data.batch) && check_layers(p, kind, g))
+    if (is_cached(kind))
+        rc = derive_cached(p, kind, g);
+    else
+        rc = p->build(g, job, kind, batch, job->data.batch);
+    if (is_cached(kind) && rc)
+        return rc;
+    if (!rc && check_layers(p, kind, g))
         return ERR_INVALID;
     stages_assign(g, job);
     if (kind == PROGRAM_TRAIN) {
@@ -104,7 +143,7 @@ static int build_global(struct compilation *p, enum program_kind kind, struct gr
     } else {
         optimiser_build_eval(g);
     }
-    int rc = g->failed ? g->failed : verify_graph(g, p->err);
+    rc = g->failed ? g->failed : verify_graph(g, p->err);
     return report_failure(p, rc, "graph", g, NULL);
 }
 
@@ -117,7 +156,7 @@ static int schedule_program(struct compilation *p, enum program_kind kind)
     const struct schedule_of of = {.program = kind,
                                    .kind = (enum job_pipeline_schedule)job->pipeline.schedule,
                                    .microbatches =
-                                       kind == PROGRAM_SAMPLE ? 1 : (int)job->train.microbatches,
+                                       is_sample(kind) ? 1 : (int)job->train.microbatches,
                                    .stages = c->nstages,
                                    .chunks = c->nchunks,
                                    .layers = c->layers};
@@ -158,7 +197,7 @@ static int lower_program(struct compilation *p, enum program_kind kind, const st
 {
     struct compiled *c = p->out;
     c->program[kind] = arena_array(p->arena, struct program, c->nstages);
-    int rc = kind == PROGRAM_SAMPLE ? 0 : check_length(p, cut, p->job->train.microbatches);
+    int rc = is_sample(kind) ? 0 : check_length(p, cut, p->job->train.microbatches);
     rc = rc ? rc : schedule_program(p, kind);
     if (rc)
         return rc;
@@ -306,8 +345,13 @@ int compile_job(const struct job *job, build_fn build, const struct compile_opti
     dims_init(out->dims, a);
     sharding_resolve(out->sharding, job, &out->mesh, out->dims, a);
     out->holder = o->only;
+    const int64_t seq = job->model.facts->seq;
+    out->context = o->context && o->context < seq ? o->context : seq;
+    out->rows = o->rows && o->rows < out->context ? o->rows : out->context;
     bool evaluates = job->data.eval.images || job->data.eval.tokens;
     int rc = compile_program(&p, out->holder);
+    if (!rc && out->holder == PROGRAM_FILL)
+        rc = compile_program(&p, PROGRAM_STEP);
     if (!rc && !o->only && evaluates)
         rc = compile_program(&p, PROGRAM_EVAL);
     if (!rc && !o->only && evaluates && job->eval.sample.prompt)

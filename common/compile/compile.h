@@ -32,6 +32,7 @@ struct compiled {
     const struct graph *global[PROGRAM_KINDS]; // before partitioning; null: that failed
     struct sharding *sharding;                 // the specs, and what is wrong with them
     bool whole; // the programs and their memory are made, though what is wrong may be an error
+    int64_t rows, context;   // of FILL, as in compile_options but for 0; context of any: of a text
     struct memory memory;    // of the stage that needs the most
     struct memory *by_stage; // compiled_memory()
     char hash[33];           // of all programs (plan_hash.h): the plan hash all ranks agree on
@@ -53,8 +54,12 @@ struct compile_options {
     bool as_read;  // collectives stay where their results are read: no overlap (order.h)
     bool unhashed; // for callers that ask for memory alone: `hash` stays empty
     bool hasty;    // explain_job() looks for no warning whose fix takes trials
-    // SAMPLE or SCORE: that program alone, of so many rows as data.batch says. TRAIN: the job's.
+    // SAMPLE or SCORE: that program alone, of so many rows as data.batch says; FILL: it and STEP. TRAIN:
+    // the job's.
     enum program_kind only;
+    // Of FILL: how many tokens of a text it takes at once, and how many a text may have in all; 0: as the
+    // model has of a sample. Both at most that.
+    int64_t rows, context;
 };
 
 // Everything lies in `a`. ERR_INVALID: the job asks for something that cannot be; what is wrong with

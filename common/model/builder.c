@@ -369,12 +369,15 @@ static void run_block(struct builder *b, const struct stmt *s)
         [STMT_BIND] = run_bind,   [STMT_REPEAT] = run_repeat, [STMT_IF] = run_if,
         [STMT_SCOPE] = run_scope, [STMT_REPORT] = run_report, [STMT_RETURN] = run_return,
     };
+    const int outer = b->g->line; // of a call of the block
     for (; s && !b->failed && !b->returned && !b->done; s = s->next) {
         const struct expr here = {.kind = EXPR_PATH, .at = s->at};
         b->at = &here;
+        b->g->line = s->at.line;
         runs[s->kind](b, s);
         b->at = NULL;
     }
+    b->g->line = outer;
 }
 
 // A body sees its arguments, the sizes and the data, and no other body's names.

@@ -250,7 +250,7 @@ int model_check(const char *program, const char *const *sizes, int nsizes, struc
     int rc = model_look(program, sizes, nsizes, a, out, why);
     if (rc)
         return rc;
-    if ((rc = plan_compile(&out->job, PROGRAM_TRAIN, a, &compiled, NULL, &e))) {
+    if ((rc = plan_compile(&out->job, NULL, a, &compiled, NULL, &e))) {
         buf_printf(why, "%s\n", e.text);
         return rc;
     }

@@ -87,12 +87,13 @@ int plan_explain(const struct job *job, const struct compile_options *o, struct 
     return rc ? rc : check_heads(out, e);
 }
 
-int plan_compile(const struct job *job, enum program_kind only, struct arena *a,
+int plan_compile(const struct job *job, const struct compile_options *o, struct arena *a,
                  struct compiled *out, struct buf *dump, struct err *e)
 {
     struct findings found;
-    return plan_explain(job, &(struct compile_options){.hasty = true, .only = only}, a, out, &found,
-                        dump, e);
+    struct compile_options hasty = o ? *o : (struct compile_options){0};
+    hasty.hasty = true;
+    return plan_explain(job, &hasty, a, out, &found, dump, e);
 }
 
 int plan_params(const struct compiled *c, struct arena *a, struct match_param **out)

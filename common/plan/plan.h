@@ -10,8 +10,8 @@
 int plan_explain(const struct job *job, const struct compile_options *o, struct arena *a,
                  struct compiled *out, struct findings *found, struct buf *dump, struct err *e);
 // Compiles as plan_explain() does, for callers that want no findings: `e` has the first error.
-// `only`: compile_options.
-int plan_compile(const struct job *job, enum program_kind only, struct arena *a,
+// `o` (null: as a training) is hasty, whatever it says.
+int plan_compile(const struct job *job, const struct compile_options *o, struct arena *a,
                  struct compiled *out, struct buf *dump, struct err *e);
 
 // The parameters of a compiled job, as a checkpoint is held against them (ckpt/match.h). Returns how

@@ -49,6 +49,8 @@ enum flag {
     FLAG_STOP_IDS,
     FLAG_CONTEXT,
     FLAG_SLIDE,
+    FLAG_CHUNK,
+    FLAG_NO_CACHE,
     FLAG_OUT,
     FLAG_FORMAT,
     FLAG_FIELD,
@@ -99,7 +101,8 @@ struct args { // texts are borrowed from argv
     int64_t tokens;                    // 0: not given
     int samples, context, top_k, seed; // 0: not given
     double temperature, top_p, min_p, penalty;
-    bool slide;
+    bool slide, no_cache;
+    int chunk;
     const char *keys, *svg;
     double smooth;                              // 0: not
     const char *stop[ARGS_MAX_STOP], *stop_ids; // texts; "1,2"

@@ -170,7 +170,7 @@ static int read_job(struct local_ranks *l, const struct local_options *o, struct
         l->job.data.tokenizer = "ids";
     else if (found != ERR_NOTFOUND)
         l->job.data.tokenizer = beside;
-    if (o->only == PROGRAM_SAMPLE && !l->job.model.facts->samples)
+    if (o->only != PROGRAM_SCORE && !l->job.model.facts->samples)
         return err_set(
             e, ERR_INVALID,
             "%s: its program %s names no `logits` of tokens, so there is nothing to draw "
@@ -180,7 +180,8 @@ static int read_job(struct local_ranks *l, const struct local_options *o, struct
     if (!rc && l->job.resources.devices > LOCAL_RANKS_MAX)
         rc = err_set(e, ERR_LIMIT, "at most %d devices", LOCAL_RANKS_MAX);
     if (!rc)
-        rc = plan_compile(&l->job, o->only, &l->arena, &compiled, NULL, e);
+        rc = plan_compile(&l->job, &(struct compile_options){.only = o->only}, &l->arena, &compiled,
+                          NULL, e);
     if (!rc)
         rc = check_parameters(l, compiled.global[o->only], e);
     job_print(&l->job, &resolved);
@@ -195,6 +196,21 @@ int local_ranks_open(struct local_ranks *l, const struct local_options *o, struc
     l->assign.only = o->only;
     int rc = open_checkpoint(l, o->checkpoint, e);
     return rc ? rc : read_job(l, o, e);
+}
+
+int local_ranks_keep_keys(struct local_ranks *l, int64_t tokens, int64_t context, struct err *e)
+{
+    const struct compile_options o = {.only = PROGRAM_FILL, .rows = tokens, .context = context};
+    struct arena scratch = {0};
+    struct compiled compiled;
+    int rc = plan_compile(&l->job, &o, &scratch, &compiled, NULL, e);
+    arena_clear(&scratch);
+    if (rc)
+        return rc;
+    l->assign.only = o.only;
+    l->assign.rows = o.rows;
+    l->assign.context = o.context;
+    return 0;
 }
 
 // ---- the ranks ----

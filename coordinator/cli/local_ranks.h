@@ -50,6 +50,9 @@ struct local_options {
 
 // Opens the checkpoint and reads its job: what is wrong with both is found before any rank starts.
 int local_ranks_open(struct local_ranks *l, const struct local_options *o, struct err *e);
+// Of SAMPLE: lets the ranks keep the keys of texts, of up to `tokens` of one in a call, and `context` of
+// it in all. ERR_UNSUPPORTED: this model, or mesh, has none, and they stay without.
+int local_ranks_keep_keys(struct local_ranks *l, int64_t tokens, int64_t context, struct err *e);
 // Starts the ranks and waits until all are ready.
 int local_ranks_start(struct local_ranks *l, struct err *e);
 // Sends a question to every rank and waits for the answer, which is valid until the next one.

@@ -174,7 +174,7 @@ static const struct verb verbs[] = {
     {"generate", "CKPT", "continue texts with a checkpoint's model, here",
      F(PROMPT) | F(PROMPTS) | F(TOKENS) | F(SAMPLES) | F(TEMPERATURE) | F(TOP_K) | F(TOP_P) |
          F(MIN_P) | F(PENALTY) | F(SEED) | F(STOP) | F(STOP_IDS) | F(CONTEXT) | F(SLIDE) |
-         F(TOKENIZER) | F(MESH) | F(BATCH) | F(SET) | F(JSON),
+         F(CHUNK) | F(NO_CACHE) | F(TOKENIZER) | F(MESH) | F(BATCH) | F(SET) | F(JSON),
      1, 1, verb_generate,
      "CKPT is a step's folder, or a job's, or the name of a `weft run` here: then the newest, or "
      "with\n"

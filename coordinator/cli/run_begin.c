@@ -52,7 +52,7 @@ static int check_source(struct run *r)
     struct err e = {0};
     if (!r->job.checkpoint.from)
         return CLIENT_OK;
-    int rc = plan_compile(&r->job, PROGRAM_TRAIN, &r->arena, &compiled, NULL, &e);
+    int rc = plan_compile(&r->job, NULL, &r->arena, &compiled, NULL, &e);
     rc = rc ? rc : source_look(&r->job, &compiled, &r->arena, &say, &e);
     if (!rc)
         plain_error("checkpoint.from %s", buf_str(&say));

@@ -20,6 +20,7 @@
 enum {
     ROWS = 8,
     TOKENS = 100,
+    CHUNK = 64,
     TOKENS_MAX = 1 << 24, // of --tokens
     TEXTS_MAX = 1 << 20,
     PROMPTS_BYTES = 256 << 20,
@@ -265,6 +266,31 @@ static int open_model(struct generate *v, struct err *e)
     return rc ? rc : open_tokenizer(v, e);
 }
 
+// Lets the ranks keep keys, of no more tokens than the texts can have. Where that cannot be, it is said
+// why: each token then costs a forward pass over the whole context.
+static int keep_keys(struct generate *v, struct err *e)
+{
+    struct err why = {0};
+    int64_t chunk = v->talks ? INT64_MAX : 1, context = v->talks ? v->g.how.context : 1;
+    if (v->args->no_cache)
+        return 0;
+    for (int i = 0; i < v->nprompts; i++) {
+        const int64_t n = (int64_t)v->prompts[i].ids.n, all = n + count_added(v, n);
+        chunk = n > chunk ? n : chunk;
+        context = all > context ? all : context;
+    }
+    const int64_t most = v->args->chunk ? v->args->chunk : CHUNK;
+    chunk = chunk < most ? chunk : most;
+    context = context < v->g.how.context ? context : v->g.how.context;
+    int rc = local_ranks_keep_keys(&v->ranks, chunk, context, &why);
+    if (rc == ERR_UNSUPPORTED)
+        plain_error("weft generate: no keys are kept, so each token takes a whole forward pass: %s",
+                    why.text);
+    else if (rc)
+        *e = why;
+    return rc == ERR_UNSUPPORTED ? 0 : rc;
+}
+
 static void fill_settings(struct generate *v)
 {
     const struct args *a = v->args;
@@ -479,6 +505,7 @@ static int run(struct generate *v, struct err *e)
     rc = rc ? rc : open_model(v, e);
     rc = rc ? rc : read_stop_ids(v, e);
     rc = rc ? rc : encode_prompts(v, e);
+    rc = rc ? rc : keep_keys(v, e);
     if (rc)
         return CLIENT_USAGE;
     fill_settings(v);

@@ -133,7 +133,7 @@ Weft__Plan__JobFacts *job_facts_read(const Weft__Plan__JobText *t, struct arena 
     int rc = parse_text(t->text, t->base_dir, a, &job, &e);
     rc = rc ? rc : job_check_devices(&job, &e);
     if (!rc && t->plan)
-        rc = plan_compile(&job, PROGRAM_TRAIN, a, &compiled, NULL, &e);
+        rc = plan_compile(&job, NULL, a, &compiled, NULL, &e);
     if (!rc && *t->before)
         rc = compare_with_before(t, job, a, f, &e);
     if (rc)

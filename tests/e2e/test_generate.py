@@ -106,6 +106,35 @@ def test_a_text_is_the_same_whatever_it_is_made_beside_and_on_any_mesh(ckpt, tmp
     assert [r["ids"] for r in other] != [r["ids"] for r in want]
 
 
+def test_kept_keys_change_no_token(ckpt, tmp_path):
+    """Prompts longer and shorter than a chunk, texts that slide, rows that are taken once more."""
+    file = prompts_file(tmp_path, [*PROMPTS, "The GNU General Public License", "x"])
+    for more in (["--tokens", "2"], ["--tokens", "20", "--slide"], [*DRAWN, "--tokens", "20", "--slide"]):
+        want = rows(ckpt, "--prompts", file, *more, "--no-cache")
+        for way in (["--batch", "2"], ["--batch", "3", "--chunk", "1"], ["--chunk", "5"], ["--chunk", "1000"]):
+            got = rows(ckpt, "--prompts", file, *more, *way)
+            assert [(r["ids"], r["ended"]) for r in got] == [(r["ids"], r["ended"]) for r in want], (more, way)
+            far = [abs(x - y) for g, w in zip(got, want, strict=True) for x, y in zip(g["log_probabilities"], w["log_probabilities"], strict=True)]
+            assert max(far) < 1e-4
+
+
+def test_a_text_has_the_same_bits_whatever_it_is_made_beside(ckpt, tmp_path):
+    file = prompts_file(tmp_path, [*PROMPTS, *PROMPTS[::-1]])
+    got = rows(ckpt, "--prompts", file, "--tokens", "12", "--batch", "3")
+    for n in range(5):
+        assert got[n]["log_probabilities"] == got[9 - n]["log_probabilities"]
+
+
+def test_where_no_keys_are_kept_it_says_why(ckpt):
+    end = subprocess.run([runs.WEFT, "generate", ckpt, "--prompt", "the", "--tokens", "3", "--mesh", "dp=2"], capture_output=True, text=True,
+                         timeout=runs.WATCHDOG, check=True)  # fmt: skip
+    assert "no keys are kept" in end.stderr and "several devices" in end.stderr
+    assert end.stdout == generate(ckpt, "--prompt", "the", "--tokens", "3")
+    quiet = subprocess.run([runs.WEFT, "generate", ckpt, "--prompt", "the", "--tokens", "3"], capture_output=True, text=True,
+                           timeout=runs.WATCHDOG, check=True)  # fmt: skip
+    assert quiet.stderr == "" and quiet.stdout == end.stdout
+
+
 def test_order_does_not_matter_where_nothing_is_drawn(ckpt, tmp_path):
     want = {tuple(r["prompt_ids"]): r["ids"] for r in rows(ckpt, "--prompts", prompts_file(tmp_path, PROMPTS), "--tokens", "9")}
     got = {tuple(r["prompt_ids"]): r["ids"] for r in rows(ckpt, "--prompts", prompts_file(tmp_path, PROMPTS[::-1]), "--tokens", "9", "--batch", "2")}

@@ -43,7 +43,7 @@ static int build(struct arena *a, const struct model_sizes *sizes, enum program_
 // Built twice it is the same.
 static void build_each(struct arena *a, const struct model_sizes *sizes)
 {
-    for (int k = 0; k < PROGRAM_KINDS; k++) {
+    for (int k = 0; k <= PROGRAM_SCORE; k++) {
         struct graph g, again;
         struct err e = {0};
         int first = build(a, sizes, (enum program_kind)k, &g, &e);

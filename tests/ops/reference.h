@@ -18,7 +18,7 @@ double ref_bf16(double x);
 // An element of an elementwise op; b of one input: not read.
 double ref_step(enum op op, double a, double b, double scale);
 
-// TOPK, SLOTS and what reads slots: those of ref_op that reference.c leaves out.
+// TOPK, SLOTS and what reads slots, APPEND and RING: those of ref_op that reference.c leaves out.
 void ref_route(enum op op, const struct op_attr *attr, const struct ref_tensor *in, int nin,
                struct ref_tensor *out);
 

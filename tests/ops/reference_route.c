@@ -160,15 +160,46 @@ static void slot_dot(const struct op_attr *attr, const struct ref_tensor *in,
     }
 }
 
+// ---- caches ------------------------------------------------------------------------------------
+
+static void append(const struct ref_tensor *in, struct ref_tensor *out)
+{
+    const int64_t places = out[0].shape.dim[1], rows = in[1].shape.dim[1];
+    const int64_t width = shape_count(&in[1].shape) / shape_count(&in[2].shape);
+    for (int64_t i = 0; i < shape_count(&out[0].shape); i++)
+        out[0].v[i] = in[0].v[i];
+    for (int64_t at = 0; at < shape_count(&in[2].shape); at++) {
+        int64_t b = at / rows, position = (int64_t)in[2].v[at];
+        for (int64_t m = 0; m < width && in[2].v[at] <= in[3].v[b]; m++)
+            out[0].v[(b * places + position % places) * width + m] = in[1].v[at * width + m];
+    }
+}
+
+// Each position in turn takes its place from the one before that had it.
+static void ring(const struct ref_tensor *in, struct ref_tensor *out)
+{
+    const int64_t places = out[0].shape.dim[1];
+    for (int64_t i = 0; i < shape_count(&out[0].shape); i++)
+        out[0].v[i] = 1 << 30;
+    for (int64_t b = 0; b < out[0].shape.dim[0]; b++)
+        for (int64_t p = 0; p <= (int64_t)in[0].v[b]; p++)
+            out[0].v[b * places + p % places] = (double)p;
+}
+
 void ref_route(enum op op, const struct op_attr *attr, const struct ref_tensor *in, int nin,
                struct ref_tensor *out)
 {
     PRE(op == OP_TOPK || op == OP_TOPK_GRAD || op == OP_SLOTS || op == OP_DISPATCH ||
-        op == OP_COMBINE || op == OP_SLOT_DOT || op == OP_BALANCE);
+        op == OP_COMBINE || op == OP_SLOT_DOT || op == OP_BALANCE || op == OP_APPEND ||
+        op == OP_RING);
     if (op == OP_TOPK)
         topk(in, nin, out);
     else if (op == OP_TOPK_GRAD)
         topk_grad(in, out);
+    else if (op == OP_APPEND)
+        append(in, out);
+    else if (op == OP_RING)
+        ring(in, out);
     else if (op == OP_BALANCE)
         balance(attr, in, out);
     else if (op == OP_SLOTS)

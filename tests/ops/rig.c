@@ -107,17 +107,18 @@ static enum dtype dtype_in(enum op op, int k)
 {
     // The operands that are ids or positions, a bit each.
     static const unsigned ids[OP_COUNT] = {
-        [OP_EQUAL] = 3,        [OP_PICK] = 2,     [OP_PICK_GRAD] = 1,     [OP_EMBED] = 1,
-        [OP_EMBED_GRAD] = 1,   [OP_ROTARY] = 2,   [OP_ROTARY_PACKED] = 2, [OP_DROPOUT] = 6,
-        [OP_NORMAL] = 3,       [OP_ROW_LOSS] = 2, [OP_ROW_LOSS_GRAD] = 8, [OP_TOPK_GRAD] = 1,
-        [OP_SLOTS] = 5,        [OP_DISPATCH] = 2, [OP_COMBINE] = 2,       [OP_SLOT_DOT] = 2,
-        [OP_ROW_LOSS_BOTH] = 2};
+        [OP_EQUAL] = 3,         [OP_PICK] = 2,     [OP_PICK_GRAD] = 1,     [OP_EMBED] = 1,
+        [OP_EMBED_GRAD] = 1,    [OP_ROTARY] = 2,   [OP_ROTARY_PACKED] = 2, [OP_DROPOUT] = 6,
+        [OP_NORMAL] = 3,        [OP_ROW_LOSS] = 2, [OP_ROW_LOSS_GRAD] = 8, [OP_TOPK_GRAD] = 1,
+        [OP_SLOTS] = 5,         [OP_DISPATCH] = 2, [OP_COMBINE] = 2,       [OP_SLOT_DOT] = 2,
+        [OP_ROW_LOSS_BOTH] = 2, [OP_APPEND] = 12,  [OP_RING] = 1};
     return ids[op] >> k & 1 ? DT_I32 : DT_F32;
 }
 
 static enum dtype dtype_out(enum op op, int k)
 {
-    bool ids = op == OP_ROW_ARGMAX || (op == OP_TOPK && k == 1) || (op == OP_SLOTS && k == 0);
+    bool ids = op == OP_ROW_ARGMAX || op == OP_RING || (op == OP_TOPK && k == 1) ||
+               (op == OP_SLOTS && k == 0);
     return ids ? DT_I32 : DT_F32;
 }
 

@@ -149,7 +149,7 @@ static void rig_open_as(struct rig *r, struct golden *g, const char *which, int 
     struct err e = {0};
     *r = (struct rig){0};
     job_of(g, which, microbatches, compute, &r->job);
-    must(plan_compile(&r->job, PROGRAM_TRAIN, &r->arena, &r->compiled, NULL, &e), &e);
+    must(plan_compile(&r->job, NULL, &r->arena, &r->compiled, NULL, &e), &e);
     must(backend_load(backend_under_test(), &r->backend, &e), &e);
     struct device_options d = {.threads = (int)r->job.resources.threads, .deterministic = true};
     must(r->backend->device.open(&d, &r->device, &e), &e);

@@ -52,7 +52,7 @@ static void each_is_a_model_of_its_layers(void **state)
                 {"jaxformer", 4, true}};
     (void)state;
     for (size_t i = 0; i < sizeof each / sizeof *each; i++)
-        for (int kind = 0; kind < PROGRAM_KINDS; kind++) {
+        for (int kind = 0; kind <= PROGRAM_SCORE; kind++) {
             struct model_case c;
             struct model_facts facts;
             if ((kind == PROGRAM_SAMPLE || kind == PROGRAM_SCORE) && !each[i].samples)

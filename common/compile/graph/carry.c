@@ -2,8 +2,6 @@
 // What dimensions carry. See carry.h.
 #include "common/compile/graph/carry.h"
 
-enum { LOOPS = MAX_DIMS * 4 };
-
 // A loop of the op, as its operands have it.
 struct loop {
     bool seen;   // by an input
@@ -19,7 +17,7 @@ static const struct value *get_input(const struct graph *g, const struct node *n
     return &g->values[n->in[k]];
 }
 
-static int read_loops(struct graph *g, const struct node *n, struct loop loop[LOOPS])
+static int read_loops(struct graph *g, const struct node *n, struct loop loop[CARRY_LOOPS])
 {
     for (int k = 0; k < n->nin; k++) {
         const struct value *v = get_input(g, n, k);
@@ -41,7 +39,7 @@ static int read_loops(struct graph *g, const struct node *n, struct loop loop[LO
     return 0;
 }
 
-static void write_outputs(struct graph *g, const struct node *n, struct loop loop[LOOPS])
+static void write_outputs(struct graph *g, const struct node *n, struct loop loop[CARRY_LOOPS])
 {
     for (int k = 0; k < n->nout; k++) {
         struct value *v = &g->values[n->out[k]];
@@ -98,7 +96,7 @@ static void note(struct graph *g, const char **at, const char *text, const struc
         *at = arena_printf(g->arena, "%s %s %s", op_name(n->op), text, dims_name(g->dims, dim));
 }
 
-static void note_order(struct graph *g, const struct node *n, const struct loop loop[LOOPS])
+static void note_order(struct graph *g, const struct node *n, const struct loop loop[CARRY_LOOPS])
 {
     for (int k = 0; k < n->nin; k++) {
         const struct value *v = get_input(g, n, k);
@@ -150,7 +148,7 @@ static bool keeps_shares(const struct graph *g, const struct node *n)
     }
 }
 
-static void note_shares(struct graph *g, const struct node *n, const struct loop loop[LOOPS])
+static void note_shares(struct graph *g, const struct node *n, const struct loop loop[CARRY_LOOPS])
 {
     bool shares = false, adds = false;
     const struct value *v = &g->values[n->out[0]];
@@ -158,7 +156,7 @@ static void note_shares(struct graph *g, const struct node *n, const struct loop
     int samples = 0;
     for (int k = 0; k < n->nin; k++)
         shares |= get_input(g, n, k)->share;
-    for (int i = 0; i < LOOPS && !op_is(n->op, OP_OWN_LOOPS); i++)
+    for (int i = 0; i < CARRY_LOOPS && !op_is(n->op, OP_OWN_LOOPS); i++)
         adds |= loop[i].born == DIM_BATCH && !loop[i].made;
     for (int d = 0; d < v->shape.n; d++)
         samples += v->born[d] == DIM_BATCH;
@@ -176,7 +174,7 @@ static void note_shares(struct graph *g, const struct node *n, const struct loop
 
 int carry_dims(struct graph *g, const struct node *n)
 {
-    struct loop loop[LOOPS] = {{0}};
+    struct loop loop[CARRY_LOOPS] = {{0}};
     int rc = read_loops(g, n, loop);
     if (rc)
         return rc;
@@ -218,6 +216,7 @@ bool carry_keeps_zeros(const struct graph *g, const struct node *n, int d)
     case OP_DISPATCH:
     case OP_COMBINE:
     case OP_PAD:
+    case OP_APPEND:
         return true;
     case OP_ADD:
     case OP_SUB:

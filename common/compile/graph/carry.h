@@ -14,6 +14,9 @@
 #pragma once
 #include "common/compile/graph/graph.h"
 
+// The most loops of an op, over all of its operands.
+enum { CARRY_LOOPS = MAX_DIMS * 4 };
+
 // Sets born, limit and share of the node's outputs, and notes what it takes for granted. Operands
 // that disagree about a limit: ERR_INVALID with g->err set.
 int carry_dims(struct graph *g, const struct node *n);

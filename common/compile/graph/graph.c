@@ -304,6 +304,7 @@ static int make_op(struct graph *g, const struct op_args *a)
                      .scope = g->scope,
                      .layer = g->layer,
                      .place = g->place,
+                     .line = g->line,
                      .phase = g->phase,
                      .when = g->when};
     if (a->attr)

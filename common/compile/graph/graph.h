@@ -5,10 +5,10 @@
 // optimiser (optimiser.c) the update; partition.c makes a second graph from it in which every value
 // has a spec and collectives are nodes of their own. Everything lives in the graph's arena.
 //
-// Values have at most one producer. Three kinds outlive a microbatch: parameters and optimiser
-// state, which the update changes in place (its outputs are new values with `alias`), and *sums*,
-// which collect contributions over the microbatches of a step: gradients, the loss and its parts.
-// A contribution is a value like any other until the program writes it into its sum's buffer.
+// Values have at most one producer. What outlives a microbatch: parameters and optimiser state, which the
+// update changes in place (its outputs are new values with `alias`), and *sums*, which collect
+// contributions: gradients, the loss and its parts. A contribution is a value like any other until the
+// program writes it into its sum's buffer.
 #pragma once
 #include "common/base/arena.h"
 #include "common/base/err.h"
@@ -28,6 +28,7 @@ enum value_kind {
     VALUE_STATE, // of the optimiser
     VALUE_COPY,  // a parameter in the compute dtype, as the update left it (copies.h)
     VALUE_SUM,   // collects contributions over the microbatches
+    VALUE_CACHE, // rows of keys, which outlive a run (cached_keys.h)
     VALUE_TEMP,
 };
 
@@ -75,11 +76,10 @@ struct node {
     axis_set owner;           // counts at coordinate 0 of these axes only: elsewhere its scale is 0
     int nin, in[OP_MAX_IN];
     int nout, out[OP_MAX_OUT];
-    int scope; // index into scopes
-    int layer; // of the model, from 0; what stands outside of layers is with the one before
-    int place; // on the way through the pipeline: chunk · stages + stage
-    // Of the partitioned graph, set by stage.c:
-    int stage, chunk;     // where it stands; SEND: the sender
+    int scope, line;  // index into scopes; of the model's text, 0: none
+    int layer;        // of the model, from 0; what stands outside of layers is with the one before
+    int place;        // on the way through the pipeline: chunk · stages + stage
+    int stage, chunk; // of the partitioned graph (stage.c): where it stands; SEND: the sender
     int peer, peer_chunk; // SEND: the receiver
     uint64_t stages;      // those that run it, a bit each
     enum phase phase;
@@ -117,7 +117,7 @@ struct graph {
     const char **scopes;
     int nvalues, values_cap, nnodes, nodes_cap, nsums, sums_cap, nscopes, scopes_cap;
     // Marks that the next node gets.
-    int scope, layer, place;
+    int scope, layer, place, line;
     enum phase phase;
     enum point point;
     enum node_when when;

@@ -305,6 +305,33 @@ static int infer_pad(const struct graph *g, const struct node *n, struct err *e)
     return infer_alike(g, n, e);
 }
 
+// A cache is [batch, places, ..], and so are its rows, but for how many a sample has of them.
+static int infer_append(const struct graph *g, const struct node *n, struct err *e)
+{
+    const struct value *cache = get_input(g, n, 0), *rows = get_input(g, n, 1);
+    const struct shape *at = &get_input(g, n, 2)->shape, *last = &get_input(g, n, 3)->shape;
+    const struct value *out = &g->values[n->out[0]];
+    bool fits = cache->shape.n >= 2 && rows->shape.n == cache->shape.n && at->n == 2 &&
+                last->n == 1 && shape_equal(&out->shape, &cache->shape) &&
+                rows->shape.dim[1] <= cache->shape.dim[1] && at->dim[1] == rows->shape.dim[1] &&
+                rows->shape.dim[0] == cache->shape.dim[0] && at->dim[0] == rows->shape.dim[0] &&
+                last->dim[0] == rows->shape.dim[0];
+    for (int d = 2; d < cache->shape.n && fits; d++)
+        fits = rows->shape.dim[d] == cache->shape.dim[d];
+    return fits ? 0
+                : err_set(e, ERR_INTERNAL, "append: the rows do not fit %s, or have no positions",
+                          name_value(cache));
+}
+
+static int infer_ring(const struct graph *g, const struct node *n, struct err *e)
+{
+    const struct shape *last = &get_input(g, n, 0)->shape, *out = &g->values[n->out[0]].shape;
+    return last->n == 1 && out->n == 2 && out->dim[0] == last->dim[0]
+               ? 0
+               : err_set(e, ERR_INTERNAL, "ring: it is not of the samples of %s",
+                         name_value(get_input(g, n, 0)));
+}
+
 static int64_t find_start(const struct graph *g, int value, const struct op_at *at, int d)
 {
     const struct value *v = &g->values[value];
@@ -520,6 +547,8 @@ static const struct op_row table[OP_COUNT] = {
     [OP_DISPATCH] = {.infer = experts_infer_dispatch, .place = experts_place_dispatch},
     [OP_COMBINE] = {.infer = experts_infer_dispatch, .place = experts_place_dispatch},
     [OP_SLOT_DOT] = {.infer = experts_infer_dispatch, .place = experts_place_dispatch},
+    [OP_APPEND] = {.infer = infer_append},
+    [OP_RING] = {.infer = infer_ring},
     [OP_CHAIN] = {.infer = infer_chain},
     [OP_LINEAR] = {.infer = infer_linear,
                    .flops = flops_linear,

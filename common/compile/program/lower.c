@@ -41,7 +41,8 @@ struct lowering {
 
 const char *program_name(enum program_kind k)
 {
-    static const char *const names[PROGRAM_KINDS] = {"train", "eval", "sample", "score"};
+    static const char *const names[PROGRAM_KINDS] = {"train", "eval", "sample",
+                                                     "score", "fill", "step"};
     return names[k];
 }
 
@@ -85,6 +86,8 @@ static enum buffer_kind choose_buffer_kind(const struct value *v)
         return BUFFER_OPTIMIZER;
     if (v->kind == VALUE_COPY)
         return BUFFER_COPY;
+    if (v->kind == VALUE_CACHE)
+        return BUFFER_CACHE;
     return v->kind == VALUE_SUM && v->of >= 0 ? BUFFER_GRAD : BUFFER_TRANSIENT;
 }
 

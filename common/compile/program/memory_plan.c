@@ -55,6 +55,7 @@ static void place_persistent(struct program *const *programs, int n, struct map 
                 m->grads += buf->kind == BUFFER_GRAD ? buf->bytes : 0;
                 m->optimizer += buf->kind == BUFFER_OPTIMIZER ? buf->bytes : 0;
                 m->copies += buf->kind == BUFFER_COPY ? buf->bytes : 0;
+                m->cache += buf->kind == BUFFER_CACHE ? buf->bytes : 0;
                 m->workspace += buf->kind == BUFFER_WORKSPACE ? buf->bytes : 0;
             }
             buf->region = first->region;
@@ -186,7 +187,7 @@ int plan_memory(struct program *const *programs, int n, const struct placed_stag
         for (int r = 0; r < REGION_COUNT; r++)
             out->arena += out->region[r];
         out->transient = out->arena - out->params - out->grads - out->optimizer - out->copies -
-                         out->stash - out->workspace;
+                         out->cache - out->stash - out->workspace;
     }
     map_clear(&by_name);
     return rc;

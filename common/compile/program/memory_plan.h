@@ -13,7 +13,7 @@
 enum { PLAN_ALIGN = 256 };
 
 struct memory {
-    uint64_t params, grads, optimizer, copies, stash, transient, workspace;
+    uint64_t params, grads, optimizer, copies, cache, stash, transient, workspace;
     uint64_t arena; // = the sum of the above = private + shared
     uint64_t region[REGION_COUNT];
     uint64_t lasting[REGION_COUNT]; // of these: what lasts, below all temporaries

@@ -18,6 +18,7 @@ enum buffer_kind {
     BUFFER_GRAD,
     BUFFER_OPTIMIZER,
     BUFFER_COPY,      // of a parameter
+    BUFFER_CACHE,     // rows of keys
     BUFFER_STASH,     // made in a forward, read in a backward
     BUFFER_WORKSPACE, // scratch of one op
     BUFFER_TRANSIENT, // everything else of the step
@@ -72,8 +73,18 @@ struct instr {
     const struct op_attr *attr; // COPY: its own; else null, the node's
 };
 
-// SCORE: how likely each token, or each label, of the data was. No training has it (compile_options.only).
-enum program_kind { PROGRAM_TRAIN, PROGRAM_EVAL, PROGRAM_SAMPLE, PROGRAM_SCORE, PROGRAM_KINDS };
+// No training has the last ones (compile_options.only). SCORE: how likely each token, or each label, of
+// the data was. FILL and STEP: what SAMPLE gives, from the rows of a call and the keys of those before
+// them (graph/cached_keys.h): so many rows of each text at once, or one.
+enum program_kind {
+    PROGRAM_TRAIN,
+    PROGRAM_EVAL,
+    PROGRAM_SAMPLE,
+    PROGRAM_SCORE,
+    PROGRAM_FILL,
+    PROGRAM_STEP,
+    PROGRAM_KINDS
+};
 const char *program_name(enum program_kind k);
 
 struct program {

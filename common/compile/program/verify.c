@@ -37,6 +37,27 @@ static int check_labels(const struct graph *g, int at, struct err *e)
     return 0;
 }
 
+// A cache is read by the APPEND that changes it, once, and nothing moves it or what that makes of it:
+// whoever reads the rows reads them behind it.
+static int check_cache(const struct graph *g, int at, int k, struct err *e)
+{
+    const struct node *n = &g->nodes[at];
+    const struct value *v = &g->values[n->in[k]];
+    bool cache = v->kind == VALUE_CACHE,
+         made = v->alias >= 0 && g->values[v->alias].kind == VALUE_CACHE;
+    bool appends = n->kind == NODE_OP && n->op == OP_APPEND && k == 0;
+    if (n->kind != NODE_OP && (cache || made))
+        return BAD("node %d moves %s", at, get_name(g, n->in[k]));
+    if (cache != appends || (cache && g->values[n->out[0]].alias != n->in[0]))
+        return BAD("node %d %s: %s is no cache that it appends to", at, op_name(n->op),
+                   get_name(g, n->in[k]));
+    for (int i = 0; i < at && cache; i++)
+        if (g->nodes[i].kind == NODE_OP && g->nodes[i].op == OP_APPEND &&
+            g->nodes[i].in[0] == n->in[0])
+            return BAD("node %d appends to %s once more", at, get_name(g, n->in[0]));
+    return 0;
+}
+
 static int check_node(const struct graph *g, int at, struct err *e)
 {
     const struct node *n = &g->nodes[at];
@@ -49,6 +70,9 @@ static int check_node(const struct graph *g, int at, struct err *e)
         if (g->values[v].producer >= at ||
             (g->values[v].producer < 0 && g->values[v].kind == VALUE_TEMP))
             return BAD("node %d reads %s (value %d) before it is made", at, get_name(g, v), v);
+        int rc = check_cache(g, at, k, e);
+        if (rc)
+            return rc;
     }
     for (int k = 0; k < n->nout; k++)
         if (g->values[n->out[k]].producer != at)

@@ -400,6 +400,16 @@ static int shard_attention(struct shard_query *q, struct err *e)
     return 0;
 }
 
+// Where a cache lies, so do its rows, whole on their sequence: they go to places that are all here.
+static int shard_append(struct shard_query *q, struct err *e)
+{
+    (void)e;
+    q->out[0] = q->need[0] = q->need[1] = *q->in[0];
+    for (int k = 2; k < q->node->nin; k++)
+        q->need[k].dim[0] = q->in[0]->dim[0];
+    return 0;
+}
+
 // ---- experts -----------------------------------------------------------------------------------
 
 // Every device of a sample sees all of its tokens and choices, so nothing is summed.
@@ -539,6 +549,8 @@ static int (*const rules[OP_COUNT])(struct shard_query *q, struct err *e) = {
     [OP_DISPATCH] = shard_dispatch,
     [OP_COMBINE] = shard_combine,
     [OP_SLOT_DOT] = shard_combine,
+    [OP_APPEND] = shard_append,
+    [OP_RING] = shard_pointwise,
     [OP_SQNORM] = shard_partial_scalar,
     [OP_METRICS] = shard_partial_scalar,
     [OP_BALANCE] = shard_balance,

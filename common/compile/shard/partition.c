@@ -217,8 +217,10 @@ static int place_leaf(struct pass *p, int old)
     if (p->map[old] >= 0 || v->kind == VALUE_INPUT)
         return 0;
     struct spec s = {0};
-    if (v->kind == VALUE_PARAM)
+    if (v->kind == VALUE_PARAM || v->kind == VALUE_CACHE)
         s = sharding_spec(p->sharding, p->mesh, v);
+    if (v->kind == VALUE_CACHE) // its places are on each device that has rows of it
+        s.dim[1] = (struct dim_cut){0};
     if (v->of >= 0)
         s = refine_state(p->sharding, p->mesh, &p->from->values[v->of]);
     // Control bits: every rank sets its own, the metrics sum adds them up.

@@ -569,7 +569,7 @@ static int open_job(struct bench *b, struct err *e)
     struct job_errors errs = {0};
     if (job_load(&b->arena, &weft_schema, o.job, o.set, o.nset, &b->job, &errs))
         return err_set(e, ERR_INVALID, "%s: %s", o.job, errs.items[0].message);
-    int rc = plan_compile(&b->job, PROGRAM_TRAIN, &b->arena, &b->compiled, NULL, e);
+    int rc = plan_compile(&b->job, NULL, &b->arena, &b->compiled, NULL, e);
     if (!rc && mesh_ranks(&b->compiled.mesh) != 1)
         return err_set(e, ERR_INVALID, "the mesh has %d devices: ops are timed on one",
                        mesh_ranks(&b->compiled.mesh));

@@ -37,7 +37,8 @@ struct assignment {
     const char *data_root, *checkpoint_root; // folders that hold all of the job's files; null: any
     const char *metrics; // path of metrics.jsonl; null unless this rank writes it (rank 0)
     int only;            // enum program_kind: it has this program alone and is asked; 0: it trains
-    const char *listen;  // TCP address for ranks of other hosts, port 0; null: all are on one host
+    int64_t rows, context; // of FILL (compile_options)
+    const char *listen; // TCP address for ranks of other hosts, port 0; null: all are on one host
     // of this process
     const char *host;           // ranks with the same text share memory
     const char *socket_dir;     // 0700, on this host, for ranks of this attempt only

@@ -170,5 +170,7 @@ int rank_frame_to_assignment(const Weft__Rank__Assign *f, struct assignment *a, 
     a->device = f->device;
     a->threads = f->threads;
     a->only = f->only;
+    a->rows = f->rows;
+    a->context = f->context;
     return 0;
 }

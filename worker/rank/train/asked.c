@@ -38,7 +38,7 @@ static int continue_texts(struct trainer *t, const Weft__Rank__Ask *ask, struct 
     FRAME_BODY(answer, Answer, answer);
     struct arena a = {0};
     int rc = 0;
-    if (ask->context > 0 && ask->context < s->job->model.facts->seq)
+    if (ask->context > 0 && ask->context < s->context)
         s->context = ask->context;
     for (size_t i = 0; i < ask->n_rows && !rc; i++) {
         const Weft__Rank__Row *r = ask->rows[i];
@@ -128,8 +128,8 @@ int asked_run(struct trainer *t, struct err *e)
         rc = link_await_ask(t->link, t->assignment->page, &f, e);
         if (rc || !f)
             break;
-        rc = t->compiled.holder == PROGRAM_SAMPLE ? continue_texts(t, f->ask, e)
-                                                  : score_samples(t, f->ask, e);
+        rc = t->compiled.holder == PROGRAM_SCORE ? score_samples(t, f->ask, e)
+                                                 : continue_texts(t, f->ask, e);
         weft__rank__frame__free_unpacked(f, NULL);
     }
     return rc;

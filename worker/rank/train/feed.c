@@ -46,7 +46,8 @@ static int32_t *find_labels(const struct feed_options *o, int slot)
 
 static struct batch get_batch(const struct feed_options *o, int slot)
 {
-    return (struct batch){o->host[slot], find_labels(o, slot), o->packed[slot]};
+    return (struct batch){
+        .images = o->host[slot], .labels = find_labels(o, slot), .packed = o->packed[slot]};
 }
 
 static int read_step(struct feed *f, uint64_t step, int slot, struct err *e)

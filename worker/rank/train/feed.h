@@ -18,7 +18,8 @@ typedef void (*feed_ids)(const void *ctx, uint64_t step, uint64_t first, size_t 
 struct batch {
     const void *images;
     const int32_t *labels;
-    char *packed; // the same as the program's inputs; null: it is not packed
+    const int32_t *positions; // of each sample's tokens; null: every sample's are 0, 1, 2, …
+    char *packed;             // the same as the program's inputs; null: it is not packed
 };
 
 struct feed_options {

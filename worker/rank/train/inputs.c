@@ -13,7 +13,10 @@ static const struct input_kind {
 } kinds[] = {{"images", INPUT_SAMPLES, 0},      {"labels", INPUT_LABELS, 0},
              {"tokens", INPUT_SAMPLES, 0},      {"targets", INPUT_SAMPLES, 1},
              {"positions", INPUT_POSITIONS, 0}, {"sample/tokens", INPUT_SAMPLES, 0},
-             {"sample/last", INPUT_LABELS, 0},  {"sample/positions", INPUT_POSITIONS, 0}};
+             {"sample/last", INPUT_LABELS, 0},  {"sample/positions", INPUT_POSITIONS, 0},
+             {"fill/tokens", INPUT_SAMPLES, 0}, {"fill/positions", INPUT_PLACES, 0},
+             {"fill/last", INPUT_LABELS, 0},    {"step/tokens", INPUT_SAMPLES, 0},
+             {"step/last", INPUT_LABELS, 0},    {"step/positions", INPUT_PLACES, 0}};
 
 static const struct input_kind *find_kind(const char *name)
 {
@@ -59,6 +62,7 @@ static int add_input(struct inputs *in, const struct exec_options *o, const stru
                             ordered ? p->zigzag : (struct zigzag){wide ? v->shape.dim[1] : 1, 1},
                         .pitch = kind->source == INPUT_POSITIONS ? 0
                                  : kind->source == INPUT_LABELS  ? elem
+                                 : kind->source == INPUT_PLACES  ? elem * (size_t)v->shape.dim[1]
                                                                  : dataset_sample_bytes(set)};
     int rc = 0;
     if (kind->source == INPUT_POSITIONS && !in->positions)
@@ -175,7 +179,8 @@ static int put_input(const struct inputs *in, const struct input *i, const struc
 {
     const char *const from[] = {[INPUT_SAMPLES] = b->images,
                                 [INPUT_LABELS] = (const char *)b->labels,
-                                [INPUT_POSITIONS] = (const char *)in->positions};
+                                [INPUT_POSITIONS] = (const char *)in->positions,
+                                [INPUT_PLACES] = (const char *)b->positions};
     const char *host = from[i->source];
     int rc = 0;
     for (int m = 0; m < in->microbatches && !rc; m++)

@@ -10,7 +10,7 @@
 // some columns.
 struct input {
     void *device;
-    enum input_source { INPUT_SAMPLES, INPUT_LABELS, INPUT_POSITIONS } source;
+    enum input_source { INPUT_SAMPLES, INPUT_LABELS, INPUT_POSITIONS, INPUT_PLACES } source;
     int64_t row, rows;       // [row, row + rows) of the samples that this rank reads
     int64_t column, columns; // [column, column + columns) of each
     int64_t skip;            // elements of a sample that lie before column 0

@@ -13,41 +13,60 @@
 #include "common/job/prompt.h"
 #include "common/language/model_facts.h"
 
+static int open_way(struct sampling *s, const struct exec_options *o, enum program_kind kind,
+                    struct err *e)
+{
+    struct sampling_way *w = &s->way[s->nways++];
+    void *device = NULL;
+    const int64_t seq = kind == PROGRAM_SAMPLE ? s->job->model.facts->seq
+                        : kind == PROGRAM_FILL ? o->compiled->rows
+                                               : 1;
+    *w = (struct sampling_way){.kind = kind, .shape = {.seq = (uint64_t)seq, .dtype = DT_I32}};
+    int rc = inputs_open(&w->inputs, o, s->exec, kind, &w->shape, e);
+    exec_buffer(s->exec, kind, "metrics", &device);
+    w->logits = device;
+    return rc;
+}
+
 int sampling_open(struct sampling *s, const struct exec_options *o, struct exec *x,
                   const struct job *job, const struct tokenizer *t, struct err *e)
 {
-    const struct graph *g = o->compiled->global[PROGRAM_SAMPLE];
+    const bool cached = compiled_has(o->compiled, PROGRAM_FILL);
+    const struct graph *g = o->compiled->global[cached ? PROGRAM_FILL : PROGRAM_SAMPLE];
     const struct shape *logits = &g->values[g->loss].shape;
-    void *device = NULL;
     int rc = 0;
     *s = (struct sampling){.exec = x,
                            .job = job,
                            .page = o->page,
-                           .shape = {.seq = job->model.facts->seq, .dtype = DT_I32},
                            .rows = logits->dim[0],
-                           .context = job->model.facts->seq,
+                           .context = o->compiled->context,
                            .padded = logits->dim[1]};
     s->text = arena_array(&s->arena, struct text_row, s->rows);
     s->tokenizer = t;
     if (t)
         rc = prompt_encode(job->eval.sample.prompt, t, job->model.facts->vocab, &s->prompt, e);
     if (!rc)
-        rc = inputs_open(&s->inputs, o, x, PROGRAM_SAMPLE, &s->shape, e);
+        rc = open_way(s, o, cached ? PROGRAM_FILL : PROGRAM_SAMPLE, e);
+    if (!rc && cached)
+        rc = open_way(s, o, PROGRAM_STEP, e);
     if (rc) {
         err_wrap(e, "samples");
         return rc;
     }
-    exec_buffer(x, PROGRAM_SAMPLE, "metrics", &device);
-    s->logits = device;
+    const struct sampling_way *w = &s->way[0];
     s->host = arena_array(&s->arena, float, s->rows * s->padded);
+    s->got = arena_array(&s->arena, float, cached ? s->rows * s->padded : 1);
+    s->penalised = arena_array(&s->arena, float, s->padded);
     s->scratch = arena_array(&s->arena, int32_t, job->model.facts->vocab);
-    s->last = arena_array(&s->arena, int32_t, s->inputs.local);
+    s->last = arena_array(&s->arena, int32_t, w->inputs.local);
+    s->positions = arena_array(&s->arena, int32_t, w->inputs.local * (int64_t)w->shape.seq);
     return 0;
 }
 
 void sampling_close(struct sampling *s)
 {
-    inputs_close(&s->inputs);
+    for (int i = 0; i < s->nways; i++)
+        inputs_close(&s->way[i].inputs);
     token_ids_clear(&s->prompt);
     for (int64_t k = 0; s->text && k < s->rows; k++)
         free(s->text[k].ids);
@@ -59,7 +78,8 @@ void sampling_close(struct sampling *s)
 void sampling_begin(struct sampling *s, int64_t row)
 {
     PRE(row >= 0 && row < s->rows);
-    s->text[row].n = s->text[row].from = 0;
+    struct text_row *t = &s->text[row];
+    t->n = t->from = t->cached = 0;
 }
 
 void sampling_append(struct sampling *s, int64_t row, const int32_t *ids, int64_t n)
@@ -76,33 +96,118 @@ void sampling_append(struct sampling *s, int64_t row, const int32_t *ids, int64_
     }
     memcpy(t->ids + t->n, ids, sizeof *ids * (size_t)n);
     t->n += n;
-    if (t->n - t->from > s->context)
+    if (t->n - t->from > s->context) {
         t->from = t->n - (s->context > 3 ? s->context * 3 / 4 : 1);
+        t->cached = 0;
+    }
 }
+
+// ---- logits ----
 
 // Queues the windows of this rank's rows. The zeros after a window's last token change nothing: the
 // causal mask hides later positions.
 static int put_windows(struct sampling *s, struct err *e)
 {
+    struct inputs *in = &s->way[0].inputs;
     int64_t seq = s->job->model.facts->seq;
-    int32_t *window = s->inputs.host[0];
-    memset(window, 0, sizeof *window * (size_t)((seq + 1) * s->inputs.local));
-    for (int64_t r = 0; r < s->inputs.local; r++) {
-        const struct text_row *t = &s->text[s->inputs.start + r];
+    int32_t *window = in->host[0];
+    memset(window, 0, sizeof *window * (size_t)((seq + 1) * in->local));
+    for (int64_t r = 0; r < in->local; r++) {
+        const struct text_row *t = &s->text[in->start + r];
         int64_t have = t->n - t->from;
         if (have)
             memcpy(window + r * (seq + 1), t->ids + t->from, sizeof *window * (size_t)have);
         s->last[r] = (int32_t)(have ? have - 1 : 0);
     }
-    return inputs_put(&s->inputs, &(struct batch){.images = window, .labels = s->last}, e);
+    return inputs_put(in, &(struct batch){.images = window, .labels = s->last}, e);
+}
+
+static int64_t count_new(const struct text_row *t)
+{
+    return t->n - t->from - t->cached;
+}
+
+// How many tokens of a text a call of a program computes. What a text is computed by hangs on it alone,
+// not on what it is beside, so that its bits do not either: one new token is STEP's, more are FILL's.
+static int64_t count_taken(const struct sampling_way *w, const struct text_row *t)
+{
+    const int64_t n = count_new(t), most = (int64_t)w->shape.seq;
+    if ((w->kind == PROGRAM_STEP) != (n == 1))
+        return 0;
+    return n < most ? n : most;
+}
+
+// Queues what a call computes of this rank's rows.
+static int put_tokens(struct sampling *s, struct sampling_way *w, struct err *e)
+{
+    struct inputs *in = &w->inputs;
+    const int64_t rows = (int64_t)w->shape.seq;
+    int32_t *tokens = in->host[0];
+    memset(tokens, 0, sizeof *tokens * (size_t)((rows + 1) * in->local));
+    for (int64_t r = 0; r < in->local; r++) {
+        const struct text_row *t = &s->text[in->start + r];
+        const int64_t n = count_taken(w, t);
+        if (n)
+            memcpy(tokens + r * (rows + 1), t->ids + t->from + t->cached,
+                   sizeof *tokens * (size_t)n);
+        for (int64_t i = 0; i < rows; i++)
+            s->positions[r * rows + i] = (int32_t)(t->cached + i);
+        s->last[r] = (int32_t)(t->cached + n - 1);
+    }
+    return inputs_put(
+        in, &(struct batch){.images = tokens, .labels = s->last, .positions = s->positions}, e);
+}
+
+// Runs a program once for the rows that it has something to compute of. Rows that are done then get
+// their logits.
+static int run_way(struct sampling *s, struct sampling_way *w, struct err *e)
+{
+    const size_t row = sizeof *s->host * (size_t)s->padded;
+    bool done = false;
+    int rc = put_tokens(s, w, e);
+    rc = rc ? rc : exec_run(s->exec, w->kind, e);
+    for (int64_t k = 0; k < s->rows && !rc; k++) {
+        const int64_t n = count_taken(w, &s->text[k]);
+        done |= n && n == count_new(&s->text[k]);
+    }
+    if (done && !rc)
+        rc = exec_get(s->exec, s->got, w->logits, row * (size_t)s->rows, e);
+    for (int64_t k = 0; k < s->rows && !rc; k++) {
+        const int64_t n = count_taken(w, &s->text[k]);
+        s->text[k].cached += n;
+        if (n && !count_new(&s->text[k]))
+            memcpy(s->host + k * s->padded, s->got + k * s->padded, row);
+    }
+    return rc;
+}
+
+static int run_cached(struct sampling *s, struct err *e)
+{
+    int rc = 0;
+    for (int i = 0; i < s->nways && !rc;) {
+        bool any = false;
+        for (int64_t k = 0; k < s->rows; k++)
+            any |= count_taken(&s->way[i], &s->text[k]) > 0;
+        if (any)
+            rc = run_way(s, &s->way[i], e);
+        else
+            i++;
+    }
+    return rc;
+}
+
+static int run_windows(struct sampling *s, struct err *e)
+{
+    const struct sampling_way *w = &s->way[0];
+    size_t bytes = sizeof *s->host * (size_t)(s->rows * s->padded);
+    int rc = put_windows(s, e);
+    rc = rc ? rc : exec_run(s->exec, w->kind, e);
+    return rc ? rc : exec_get(s->exec, s->host, w->logits, bytes, e);
 }
 
 int sampling_run(struct sampling *s, struct err *e)
 {
-    size_t bytes = sizeof *s->host * (size_t)(s->rows * s->padded);
-    int rc = put_windows(s, e);
-    rc = rc ? rc : exec_run(s->exec, PROGRAM_SAMPLE, e);
-    rc = rc ? rc : exec_get(s->exec, s->host, s->logits, bytes, e);
+    int rc = s->nways > 1 ? run_cached(s, e) : run_windows(s, e);
     if (s->page)
         page_beat(s->page);
     return rc;
@@ -115,7 +220,7 @@ int32_t sampling_choose(struct sampling *s, int64_t row, const struct sampling_h
     const struct text_row *t = &s->text[row];
     const struct rand_site site = {
         .seed = how->seed, .stream = hash_fnv1a32("generate"), .step = how->request};
-    float *logits = s->host + row * s->padded;
+    const float *logits = s->host + row * s->padded;
     int64_t vocab = s->job->model.facts->vocab;
     struct choice c = {.temperature = how->temperature,
                        .top_k = how->top_k,
@@ -125,15 +230,10 @@ int32_t sampling_choose(struct sampling *s, int64_t row, const struct sampling_h
                        .text = t->ids,
                        .ntext = t->n,
                        .u = rand_uniform(&site, (uint64_t)t->n)};
-    float *as_they_were = NULL;
-    if (log_share && how->penalty > 0 && how->penalty != 1) {
-        as_they_were = heap_alloc(sizeof *logits * (size_t)vocab);
-        memcpy(as_they_were, logits, sizeof *logits * (size_t)vocab);
-    }
-    int32_t id = choice_token(&c, logits, vocab, s->scratch);
+    memcpy(s->penalised, logits, sizeof *logits * (size_t)vocab);
+    int32_t id = choice_token(&c, s->penalised, vocab, s->scratch);
     if (log_share && id >= 0)
-        *log_share = choice_log_share(as_they_were ? as_they_were : logits, vocab, id);
-    free(as_they_were);
+        *log_share = choice_log_share(logits, vocab, id);
     return id;
 }
 

@@ -2,10 +2,12 @@
 // Texts that a decoder continues: the samples after an evaluation, and what `weft generate` asks for.
 // Inside worker/rank/train/ only.
 //
-// A row of the sample program is one text. The program runs once for each token of all rows, over a
-// window of model.seq tokens. Nothing is kept from one token to the next, so a token costs a forward
-// pass over the whole window; only the head runs at one position. When a text has filled its window,
-// the newest three quarters of it are read from position 0 on, and it grows from there.
+// A row of a program is one text. Where there are FILL and STEP, a call computes the tokens that texts
+// have got since the call before, of each so many or none, and finds the keys of those before them in
+// caches (graph/cached_keys.h). Else the sample program runs once for each token of all rows, over a window
+// of model.seq tokens: a token costs a forward pass over the whole window; only the head runs at one
+// position. When a text has filled its window, the newest three quarters of it are read from position 0
+// on, and it grows from there.
 //
 // Every rank gets all logits (one sum over the mesh) and chooses for itself (choice.h), with draws
 // that depend only on the seed, the text's number and the token's place in it. So all ranks continue
@@ -22,22 +24,31 @@
 struct text_row {
     int32_t *ids;
     int64_t n, cap;
-    int64_t from; // where its window begins
+    int64_t from;   // where its window begins
+    int64_t cached; // tokens from there on whose keys are in the caches
+};
+// A program that gives logits.
+struct sampling_way {
+    enum program_kind kind;
+    struct dataset shape; // says what it reads of a text; it has no file
+    struct inputs inputs;
+    const void *logits; // on the device
 };
 struct sampling {
     struct exec *exec; // borrowed
     const struct job *job;
     struct progress_page *page;
     struct arena arena;
-    struct dataset shape; // says what a window looks like; it has no file
-    struct inputs inputs;
-    int64_t rows, padded;  // texts, and how many logits each has
-    int64_t context;       // tokens of a window at most: model.seq, or fewer
-    const void *logits;    // on the device
-    float *host;           // the same logits on the host
-    struct text_row *text; // of each row
-    int32_t *last;         // of each window of this rank: the position of its last token
-    int32_t *scratch;      // choice_token()'s
+    struct sampling_way way[2]; // SAMPLE; or FILL and STEP
+    int nways;
+    int64_t rows, padded;              // texts, and how many logits each has
+    int64_t context;                   // tokens of a window at most: model.seq, or fewer
+    float *host;                       // each row's logits, on the host
+    float *got, *penalised;            // those of a call; one row's, for choice_token()
+    struct text_row *text;             // of each row
+    int32_t *last;                     // of each text of this rank: the position of its last token
+    int32_t *positions;                // of this rank's texts: those of the tokens of a call
+    int32_t *scratch;                  // choice_token()'s
     const struct tokenizer *tokenizer; // borrowed; of the prompt. Null: there is none
     struct token_ids prompt;
     int64_t done; // tokens that the job's samples have
@@ -64,7 +75,7 @@ void sampling_append(struct sampling *s, int64_t row, const int32_t *ids, int64_
 // Computes the logits that follow each row's text. A row without one is idle.
 int sampling_run(struct sampling *s, struct err *e);
 // The token that follows the row's text, after sampling_run; it is not appended. −1: a logit is not
-// finite. log_share (may be null): choice_log_share of it. Once a run: the penalty changes the logits.
+// finite. log_share (may be null): choice_log_share of it.
 int32_t sampling_choose(struct sampling *s, int64_t row, const struct sampling_how *how,
                         double *log_share);
 

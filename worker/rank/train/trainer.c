@@ -33,8 +33,10 @@ enum { HANGS = 10 };
 static int open_compiled(struct trainer *t, struct err *e)
 {
     struct buf dump = {0};
-    int rc = plan_compile(t->job, (enum program_kind)t->assignment->only, &t->arena, &t->compiled,
-                          &dump, e);
+    const struct compile_options o = {.only = (enum program_kind)t->assignment->only,
+                                      .rows = t->assignment->rows,
+                                      .context = t->assignment->context};
+    int rc = plan_compile(t->job, &o, &t->arena, &t->compiled, &dump, e);
     if (rc == ERR_INTERNAL && dump.len) // a bug of weft: whoever mends it needs the program
         log_error("compile", "%s", buf_str(&dump));
     buf_clear(&dump);
@@ -240,7 +242,7 @@ static int open_data(struct trainer *t, struct err *e)
 static int open_questions(struct trainer *t, struct err *e)
 {
     const struct graph *g = t->compiled.global[t->compiled.holder];
-    if (t->compiled.holder == PROGRAM_SAMPLE)
+    if (t->compiled.holder != PROGRAM_SCORE)
         return sampling_open(&t->sampling, &t->exec_options, t->exec, t->job, NULL, e);
     t->set = (struct dataset){.seq = t->job->model.facts->seq, .dtype = DT_I32};
     for (int v = 0; v < g->nvalues; v++)

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// What APPEND and RING mean by a place of a cache: rows of keys lie in a ring, the row of position p
+// at place p mod places.
+#pragma once
+#include <stdint.h>
+
+// The position of a place that has no row yet: no query comes so far, so none sees it.
+enum { CACHE_EMPTY = 1 << 30 };
+
+// Positions from 0 on.
+static inline int64_t cache_place(int32_t position, int64_t places)
+{
+    return position % places;
+}
+
+// The newest position up to `last` whose place this is.
+static inline int32_t cache_position(int32_t last, int64_t place, int64_t places)
+{
+    int64_t back = (last - place) % places;
+    int64_t position = last - (back < 0 ? back + places : back);
+    return position < 0 ? CACHE_EMPTY : (int32_t)position;
+}
