@@ -20,7 +20,7 @@ OP_SRC      := op dims point gemm mask widen chain parts route
 OP_SRC      += attention rotary
 OP_SRC      := $(OP_SRC:%=common/op/%.c)
 
-JOB_SRC     := text job_tree yaml setting job_mesh job_sharding job_model pipeline param_groups load_names schema schema_print job_schema reading parse check job_print lr prompt sample
+JOB_SRC     := text job_tree yaml setting job_mesh job_sharding job_model pipeline param_groups load_names schema schema_print job_schema reading parse check job_print job_json lr prompt sample
 JOB_SRC     := $(JOB_SRC:%=common/job/%.c)
 
 # Text to token ids and back, the lowest first.
@@ -88,7 +88,7 @@ DECIDING_AGENT_SRC := $(DECIDING_AGENT_SRC:%=worker/agent/%.c)
 AGENT_SRC   := local_leader poll_loop rank_logs rankslock supervise observe storage finder home join_cluster worker_daemon worker_setup
 AGENT_SRC   := $(AGENT_SRC:%=worker/%.c) $(DECIDING_AGENT_SRC)
 # The sink that comes with weft.
-SINK_SRC    := event_file tensorboard
+SINK_SRC    := event_file tensorboard tail sink sinks
 SINK_SRC    := $(SINK_SRC:%=worker/sinks/%.c)
 
 # The lower first.
@@ -169,7 +169,7 @@ UNIT_COLLECTIVE := collective_sum_tree collective_operations collective_peers co
 UNIT_RANK    := attempt_frame attempt_watch attempt_board attempt_leader rank_link rank_metrics rank_feed rank_attempt rank_agent rank_choice rank_pace rank_segments rank_transport rank_marks rank_initial_values
 UNIT_RPC     := rpc tls_ca tls_join rpc_limits rpc_guard rpc_tls
 UNIT_COORD   := coord_db coord_found coord_planner coord_looks coord_service coord_run coord_http coord_faults coord_hosts coord_acts coord_queue coord_data coord_settle coord_rows coord_placement coord_metrics coord_lies coord_forged
-UNIT_AGENT   := agent_life agent_supervise agent_frames agent_storage agent_daemon agent_join agent_events
+UNIT_AGENT   := agent_life agent_supervise agent_frames agent_storage agent_daemon agent_join agent_events agent_sinks
 UNIT_TESTS  := $(UNIT_BASE) $(UNIT_TOKENIZER) $(UNIT_JOB) $(UNIT_MODEL) $(UNIT_COMPILE) $(UNIT_DATA) $(UNIT_CKPT) $(UNIT_WEIGHTS) $(UNIT_METRICS) $(UNIT_COLLECTIVE) $(UNIT_RANK)
 # These link the service's libraries too. coord_streams has doubles of their functions: it is linked alone.
 SERVICE_TESTS := $(UNIT_RPC) $(UNIT_COORD) $(UNIT_AGENT) log_order held_text coord_streams

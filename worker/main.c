@@ -47,6 +47,8 @@ static const char usage[] =
     "  --checkpoint-root DIR  and keep checkpoints beneath it; default STATE/checkpoints\n"
     "  --grace D              for SIGTERM's drain (90s, 500ms, 2m); default 90s\n"
     "  --rank PATH            weft-rank; default the one beside this program\n"
+    "  --sink NAME=COMMAND    a program that gets the metrics of jobs that name it in "
+    "metrics.sinks\n"
     "  --share TEXT           hosts with the same TEXT share memory; default: this machine\n";
 
 struct worker_flags {
@@ -72,6 +74,7 @@ static const struct flag_row rows[] = {
     {"grace", FLAG_DURATION, AT(grace_ns), 0, 0, 0},
     {"rank", FLAG_TEXT, AT(rank), 0, 0, 0},
     {"share", FLAG_TEXT, AT(share), 0, 0, 0},
+    {"sink", FLAG_LIST, AT(sinks), 0, SINKS_MAX, AT(nsinks)},
     {"token", FLAG_TEXT, offsetof(struct worker_flags, token_file), 0, 0, 0},
 };
 enum { ROWS = sizeof rows / sizeof *rows };

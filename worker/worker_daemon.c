@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/attempt/frame.h"
 #include "common/base/clock.h"
 #include "common/base/deadline.h"
 #include "common/base/entropy.h"
@@ -13,14 +14,16 @@
 #include "common/base/log.h"
 #include "common/base/notify.h"
 #include "worker/rank_logs.h"
+#include "worker/sinks/sinks.h"
 #include "worker/storage.h"
 #include "worker/supervise.h"
 
-#define LOOK_NS    (100 * CLOCK_MS) // between two looks at the pages, while ranks live
-#define GOODBYE_NS (500 * CLOCK_MS) // for the last words to leave
-#define BACKOFF_NS (200 * CLOCK_MS) // of the channel's own connecting; the agent's comes on top
-#define LOGS_NS    (10 * CLOCK_MS)  // between two looks whether the stream has room for logs again
-#define REMIND_NS  (60 * CLOCK_S)   // between two lines about the same loss
+#define LOOK_NS       (100 * CLOCK_MS) // between two looks at the pages, while ranks live
+#define GOODBYE_NS    (500 * CLOCK_MS) // for the last words to leave
+#define BACKOFF_NS    (200 * CLOCK_MS) // of the channel's own connecting; the agent's comes on top
+#define LOGS_NS       (10 * CLOCK_MS) // between two looks whether the stream has room for logs again
+#define REMIND_NS     (60 * CLOCK_S)  // between two lines about the same loss
+#define SINKS_REST_NS (10 * CLOCK_S)  // for sinks, after the end of their rank 0
 enum { LATE_MAX = 4096 };
 
 const struct rpc_method hosts_attach = {.path = "/weft.v1.Hosts/Attach",
@@ -46,6 +49,9 @@ struct worker_daemon {
     struct logs *logs;
     struct supervise *supervise;
     struct storage *storage;
+    struct sinks *sinks;
+    struct buf lacks; // names of sinks that a job here wants; of lacks_slot, whose Ready says it
+    int lacks_slot;
     struct rpc *rpc;
     struct rpc_channel *channel;
     uint64_t call;      // 0: no stream
@@ -93,6 +99,16 @@ static void do_send(struct worker_daemon *d, const struct agent_action *a)
     rpc_cancel(d->rpc, d->call); // what counts is brought by the next Register
 }
 
+static void begin_sinks(struct worker_daemon *d, const struct agent_action *a)
+{
+    buf_reset(&d->lacks);
+    d->lacks_slot = a->slot;
+    sinks_begin(d->sinks, a->slot, a->spawn->assign, &d->lacks);
+    if (d->lacks.len)
+        log_warn("worker", "job=%s this worker has no sinks of these names: %s", a->spawn->job,
+                 buf_str(&d->lacks));
+}
+
 static void do_spawn(struct worker_daemon *d, const struct agent_action *a)
 {
     struct err e = {0};
@@ -100,6 +116,8 @@ static void do_spawn(struct worker_daemon *d, const struct agent_action *a)
     ev.ok = supervise_spawn(d->supervise, a->slot, a->spawn, &ev.pid, &e) == 0;
     if (!ev.ok)
         log_error("worker", "job=%s rank=%d %s", a->spawn->job, a->spawn->rank, e.text);
+    else if (a->spawn->rank == 0)
+        begin_sinks(d, a);
     feed_later(d, ev, e.text);
 }
 
@@ -250,9 +268,27 @@ static void on_rpc(void *ctx, uint32_t events)
 
 // ---- this host ----
 
+// The Ready of a rank 0 carries a note for people: sinks that are not here are said in it.
+static void note_lacks(struct worker_daemon *d, const Weft__Rank__Ready *is)
+{
+    struct buf note = {0};
+    buf_printf(&note, "%s%sthis host's worker has no sinks of these names: %s", is->note,
+               *is->note ? "; " : "", buf_str(&d->lacks));
+    Weft__Rank__Ready ready = *is;
+    ready.note = note.data;
+    FRAME(f, READY, ready, &ready);
+    feed_agent(d, (struct agent_event){.kind = AGENT_EV_FRAME, .slot = d->lacks_slot, .frame = &f});
+    buf_reset(&d->lacks);
+    buf_clear(&note);
+}
+
 static void on_rank_frame(void *ctx, int slot, const Weft__Rank__Frame *f)
 {
-    feed_agent(ctx, (struct agent_event){.kind = AGENT_EV_FRAME, .slot = slot, .frame = f});
+    struct worker_daemon *d = ctx;
+    if (f->body_case == WEFT__RANK__FRAME__BODY_READY && d->lacks.len && slot == d->lacks_slot)
+        note_lacks(d, f->ready);
+    else
+        feed_agent(d, (struct agent_event){.kind = AGENT_EV_FRAME, .slot = slot, .frame = f});
 }
 
 static void on_rank_page(void *ctx, int slot, const struct page_view *v)
@@ -264,6 +300,7 @@ static void on_rank_ended(void *ctx, int slot, int code, int signal, const char 
 {
     log_info("worker", "slot %d ended: %s %d", slot, signal ? "signal" : "exit code",
              signal ? signal : code);
+    sinks_end(((struct worker_daemon *)ctx)->sinks, slot);
     feed_agent(
         ctx, (struct agent_event){
                  .kind = AGENT_EV_ENDED, .slot = slot, .code = code, .signal = signal, .log = log});
@@ -399,6 +436,7 @@ int worker_daemon_open(const struct worker_daemon_config *c, struct poll_loop *l
         .c = c, .loop = loop, .late = heap_alloc(sizeof *d->late * LATE_MAX)};
     int rc = open_agent(d, e);
     rc = rc ? rc : open_hands(d, e);
+    rc = rc ? rc : sinks_open(c->sinks, c->nsinks, SINKS_REST_NS, &d->sinks, e);
     rc = rc ? rc : rpc_open(&d->rpc, e);
     rc = rc ? rc : rpc_dial(d->rpc, &channel, &d->channel, e);
     rc = rc ? rc : poll_loop_add(loop, rpc_fd(d->rpc), EPOLLIN, on_rpc, d, &d->on_rpc, e);
@@ -424,6 +462,8 @@ int worker_daemon_close(struct worker_daemon *d)
     poll_loop_drop(d->on_storage);
     say_goodbye(d);
     supervise_close(d->supervise);
+    sinks_close(d->sinks);
+    buf_clear(&d->lacks);
     storage_close(d->storage);
     rpc_close(d->rpc);
     logs_free(d->logs);

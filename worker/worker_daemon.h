@@ -20,11 +20,13 @@
 extern const struct rpc_method hosts_attach, hosts_join;
 
 struct worker_daemon_config {
-    struct home *home;         // borrowed, open
-    const char *coordinator;   // address
-    struct rpc_tls tls;        // null pointers: none
-    const char *rank;          // path of weft-rank
-    const char *runs;          // where ranks meet (observe_runs)
+    struct home *home;        // borrowed, open
+    const char *coordinator;  // address
+    struct rpc_tls tls;       // null pointers: none
+    const char *rank;         // path of weft-rank
+    const char *runs;         // where ranks meet (observe_runs)
+    const char *const *sinks; // NAME=COMMAND
+    int nsinks;
     struct agent_config agent; // all but seed and incarnation
 };
 struct worker_daemon;

@@ -115,6 +115,8 @@ static int describe_host(const struct worker_options *f, struct worker_setup *w,
     w->c.agent.grace_ns = f->grace_ns;
     w->c.coordinator = w->address;
     w->c.runs = w->runs;
+    w->c.sinks = f->sinks;
+    w->c.nsinks = f->nsinks;
     return *w->share ? 0 : err_set(e, ERR_INVALID, "--share is empty");
 }
 

@@ -8,6 +8,7 @@
 
 #include "common/base/arena.h"
 #include "worker/home.h"
+#include "worker/sinks/sinks.h"
 #include "worker/worker_daemon.h"
 
 enum {
@@ -21,6 +22,8 @@ struct worker_options { // strings are borrowed; null: not given
     const char *rank;              // path of weft-rank; null: it is looked for
     int cpu_devices, cuda_devices; // −1: all that there are
     int64_t grace_ns;
+    const char *sinks[SINKS_MAX]; // NAME=COMMAND
+    int nsinks;
     bool own_rights; // of `weft run`: no roots, paths are what they are to its user
 };
 struct worker_tls {

@@ -106,6 +106,7 @@ struct job_eval {
     struct job_sample sample; // after each evaluation
 };
 struct job_metrics {
+    struct schema_list sinks; // of const char *
     bool jsonl;
     int64_t detail; // steps; 0: never
 };
@@ -211,7 +212,6 @@ bool job_optimizers_share_state(const char *one, const char *other); // by their
 // Appends every key of another meaning with its settings: "train.steps from 20 to 40, schedule.value from
 // 1e-3 to 1e-4".
 void job_changes(const struct job *before, const struct job *now, struct buf *text);
-
 // `rel` against the job file's folder; an absolute path stays as it is.
 const char *job_path(const struct job *job, struct arena *a, const char *rel);
 

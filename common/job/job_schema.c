@@ -480,6 +480,16 @@ static const struct schema_row metrics_rows[] = {
      .unit = "steps",
      .doc = "between two updates of which a row has the norms of weights and update, of each layer "
             "and of what is in none; such a step waits for the device; 0 is never"},
+    {.path = "metrics.sinks",
+     .continues = CONTINUE_SAME,
+     .type = SCHEMA_NAMES,
+     .offset = AT(job_metrics, sinks),
+     .def = "[]",
+     .max_items = 16,
+     .valid = folder_name_ok,
+     .doc =
+         "programs that get the rows of metrics.jsonl: tensorboard, and those that the worker of "
+         "rank 0's host has (--sink NAME=COMMAND)"},
 };
 
 static const char *const device_kinds[] = {[JOB_CPU] = "cpu", [JOB_CUDA] = "cuda", NULL};

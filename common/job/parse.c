@@ -59,6 +59,8 @@ static const struct {
     {"metrics.every", "train.log_every, eval.every and checkpoint.every"},
     {"logging_steps", "train.log_every"},
     {"log_interval", "train.log_every"},
+    {"metrics.tensorboard", "metrics.sinks, as [tensorboard]"},
+    {"report_to", "metrics.sinks, as [tensorboard]"},
     {"dtype", "precision.compute, and data.dtype for that of images"},
     {"compute_dtype", "precision.compute"},
     {"lr", "schedule.value, or schedule.peak where schedule.kind has one"},

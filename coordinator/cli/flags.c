@@ -13,7 +13,17 @@
 #include "common/base/suggest.h"
 #include "coordinator/cli/verbs.h"
 
-enum flag_type { IS_SWITCH, IS_TEXT, IS_NUMBER, IS_STEP, IS_COUNT, IS_REAL, IS_LIST, IS_STOPS };
+enum flag_type {
+    IS_SWITCH,
+    IS_TEXT,
+    IS_NUMBER,
+    IS_STEP,
+    IS_COUNT,
+    IS_REAL,
+    IS_LIST,
+    IS_STOPS,
+    IS_SINKS
+};
 
 static const struct flag_row {
     const char *name, *brief, *value, *doc;
@@ -55,6 +65,9 @@ static const struct flag_row {
                   offsetof(struct args, why)},
     [FLAG_DIR] = {"--dir", NULL, "DIR", "folder to try as a place of checkpoints", IS_TEXT,
                   offsetof(struct args, dir)},
+    [FLAG_SINK] = {"--sink", NULL, "NAME=COMMAND",
+                   "a program that gets metrics, if metrics.sinks names it; repeatable", IS_SINKS,
+                   0},
     [FLAG_FULL] = {"--full", NULL, NULL, "all of it, also what is folded or left out else",
                    IS_SWITCH, offsetof(struct args, full)},
     [FLAG_STATE] = {"--state", NULL, "STATE", "those in this state, as running; several: a,b",
@@ -247,6 +260,10 @@ static int take_value(struct args *a, const struct verb *v, const struct flag_ro
         if (a->nstop == ARGS_MAX_STOP || !*value)
             return usage(v, *value ? "too many --stop" : "--stop takes a text that is not empty");
         a->stop[a->nstop++] = value;
+    } else if (r->type == IS_SINKS) {
+        if (a->nsinks == ARGS_MAX_SINKS)
+            return usage(v, "too many --sink");
+        a->sinks[a->nsinks++] = value;
     } else if (r->type == IS_REAL) {
         double x = strtod(value, &end);
         if (end == value || *end || !(x >= 0 && x <= 1e6)) {

@@ -74,11 +74,12 @@ enum flag {
     FLAG_SMOOTH,
     FLAG_LOG,
     FLAG_SVG,
+    FLAG_SINK,
     FLAGS
 };
 #define FLAG_BIT(f) (UINT64_C(1) << (f))
 
-enum { ARGS_MAX_SET = 256, ARGS_MAX = 1024, ARGS_MAX_STOP = 64 };
+enum { ARGS_MAX_SET = 256, ARGS_MAX = 1024, ARGS_MAX_STOP = 64, ARGS_MAX_SINKS = 15 };
 
 struct args { // texts are borrowed from argv
     const char *coordinator, *tls, *device, *request, *why, *dir;
@@ -95,6 +96,8 @@ struct args { // texts are borrowed from argv
     int threads;                 // 0: all cores
     const char *set[ARGS_MAX_SET];
     int nset;
+    const char *sinks[ARGS_MAX_SINKS]; // NAME=COMMAND
+    int nsinks;
     const char *mesh, *data, *labels;
     int batch; // 0: the verb's own
     const char *prompt, *prompts;

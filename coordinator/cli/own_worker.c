@@ -91,13 +91,15 @@ int own_worker_run(struct own_worker *w, struct err *e)
 {
     static struct worker_setup setup;
     char state[WORKER_PATH];
-    const struct worker_options o = {.coordinator = w->coordinator,
-                                     .state = state,
-                                     .cpu_devices = w->cpu ? w->devices : 0,
-                                     .cuda_devices = w->cpu ? 0 : -1,
-                                     .grace_ns = WORKER_GRACE_S * CLOCK_S,
-                                     .own_rights = true};
+    struct worker_options o = {.coordinator = w->coordinator,
+                               .state = state,
+                               .cpu_devices = w->cpu ? w->devices : 0,
+                               .cuda_devices = w->cpu ? 0 : -1,
+                               .grace_ns = WORKER_GRACE_S * CLOCK_S,
+                               .own_rights = true};
     snprintf(state, sizeof state, "%s/worker", w->folder);
+    for (; o.nsinks < w->nsinks; o.nsinks++)
+        o.sinks[o.nsinks] = w->sinks[o.nsinks];
     system_raise_limits();
     int rc = worker_setup_open(&o, &setup, e);
     rc = rc ? rc : run_daemon(w, &setup.c, e);

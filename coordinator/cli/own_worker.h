@@ -17,6 +17,8 @@ struct own_worker {
     const char *folder, *coordinator; // .weft/NAME; its coordinator's address
     bool cpu;                         // it offers `devices` CPU devices, else all the GPUs
     int devices;
+    const char *const *sinks; // NAME=COMMAND
+    int nsinks;
     int stop;    // an eventfd: to write 1 asks to stop as a signal does, 2 as two do
     int signals; // set by own_worker_read_signals
     void (*attached)(void *ctx);

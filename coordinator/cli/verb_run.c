@@ -566,6 +566,8 @@ static int run_threads(struct run *r, struct err *e)
     r->worker.coordinator = r->coordinator.address;
     r->worker.cpu = strcmp(job_device_kind(s->kind), "cpu") == 0;
     r->worker.devices = (int)s->devices;
+    r->worker.sinks = r->args->sinks;
+    r->worker.nsinks = r->args->nsinks;
     r->worker.attached = on_attached;
     r->worker.stopped = on_stopped;
     r->worker.ctx = r;

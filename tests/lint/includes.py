@@ -40,6 +40,7 @@ ARROWS = {
     "worker/rank/save": ["common", "kernels", "worker/rank/link", "worker/rank/exec"],
     "worker/rank/train": ["common", "kernels", "worker/collective", "worker/rank/link", "worker/rank/exec",
                           "worker/rank/save"],
+    "worker/sinks": ["proto", "common"],
     "worker/agent": ["proto", "common/base", "common/attempt"],
     "worker": ["proto", "common/base", "common/op", "common/attempt", "common/rpc", "common/ckpt", "common/metrics"],
     "coordinator/decide": ["proto", "common"],

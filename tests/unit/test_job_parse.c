@@ -119,7 +119,7 @@ static void test_an_unknown_key_names_the_nearest(void **state)
                   "job.yaml:5:19: checkpoint.dir: 'hdfs:/run' is a URL, and weft works on files "
                   "and folders alone: mount what it names\n");
     expect_errors(VALID "metrics: {colour: 1}\n",
-                  "job.yaml:5:11: metrics.colour: unknown key: metrics has jsonl, detail\n");
+                  "job.yaml:5:11: metrics.colour: unknown key: metrics has jsonl, detail, sinks\n");
     expect_errors(VALID "? \"\"\n: 1\n",
                   "job.yaml:5:3: unknown key: a job has schema, name, tags, model, mesh, sharding, "
                   "pipeline, precision, data, "
@@ -131,7 +131,8 @@ static void test_keys_that_are_not_built_yet_are_unknown(void **state)
 {
     (void)state;
     expect_errors(VALID "metrics: {tensorboard: true}\n",
-                  "job.yaml:5:11: metrics.tensorboard: unknown key: metrics has jsonl, detail\n");
+                  "job.yaml:5:11: metrics.tensorboard: unknown key: weft has metrics.sinks, as "
+                  "[tensorboard]\n");
     expect_errors(VALID "resources: {min_dp: 1}\n",
                   "job.yaml:5:13: resources.min_dp: unknown key: resources has devices, kind, "
                   "threads, hosts, priority, scratch, network\n");

@@ -109,6 +109,7 @@ static void test_the_resolved_job_says_every_value(void **state)
                                           "metrics:\n"
                                           "  jsonl: true\n"
                                           "  detail: 0\n"
+                                          "  sinks: []\n"
                                           "resources:\n"
                                           "  devices: 2\n"
                                           "  kind: cpu\n"

@@ -30,7 +30,8 @@ int main(int argc, char **argv)
     }
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != (pid_t)strtol(argv[2], NULL, 10))
-        return 1; // it was gone before
+        return 1;                 // it was gone before
+    (void)close_range(3, ~0U, 0); // nothing of the worker's
     execvp(argv[3], argv + 3);
     plain_error("cannot run %s: %m", argv[3]);
     return 127;

@@ -41,7 +41,7 @@ enum {
 
 struct board {
     struct event_file file;
-    bool open, started;
+    bool open, started, reports;
     int64_t rows, reported,
         left_out;    // rows taken, of those how many were said to be durable; lines that are none
     int64_t sync_ns; // when what was taken is to be durable; 0: all is
@@ -292,9 +292,11 @@ static int take_lines(struct board *b, struct buf *in, struct err *e)
 static int settle_rows(struct board *b, int out, struct err *e)
 {
     char text[32];
-    int rc = event_file_sync(&b->file, e);
+    int rc = event_file_write(&b->file, e);
+    rc = rc ? rc : event_file_sync(&b->file, e);
     if (rc)
         return rc;
+    b->reports = true;
     b->sync_ns = 0;
     b->reported = b->rows;
     int n = snprintf(text, sizeof text, "%lld\n", (long long)b->rows);
@@ -323,7 +325,7 @@ static int read_rows(struct board *b, int in, int out, struct buf *text, struct 
         text->len += (size_t)n;
         int rc = take_lines(b, text, e);
         if (!rc && b->open)
-            rc = event_file_write(&b->file, e);
+            rc = b->reports ? event_file_write(&b->file, e) : settle_rows(b, out, e);
         if (rc)
             return rc;
         if (b->rows > b->reported && !b->sync_ns)
