@@ -77,7 +77,9 @@ enum flag {
     FLAG_SINK,
     FLAGS
 };
-#define FLAG_BIT(f) (UINT64_C(1) << (f))
+__extension__ typedef unsigned __int128 flag_set; // a bit a flag
+#define FLAG_BIT(f) ((flag_set)1 << (f))
+_Static_assert(FLAGS <= 128, "flag_set");
 
 enum { ARGS_MAX_SET = 256, ARGS_MAX = 1024, ARGS_MAX_STOP = 64, ARGS_MAX_SINKS = 15 };
 

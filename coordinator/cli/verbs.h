@@ -18,7 +18,7 @@ struct verb {
     const char *name;
     const char *args; // what follows the flags, for the usage line
     const char *doc;
-    uint64_t flags;  // the FLAG_BIT(…) of those that it takes
+    flag_set flags;  // the FLAG_BIT(…) of those that it takes
     int least, most; // how many arguments
     int (*run)(const struct verb *v, const struct args *a);
     const char *more; // for `weft help VERB`; may be null
