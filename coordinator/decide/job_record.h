@@ -126,7 +126,6 @@ struct job_record {
     int no_progress;   // attempts in a row that completed no step
     int restarts;
     int64_t not_before_ms; // backoff
-
     int64_t spent_ms[TIME_KINDS];  // where its time went
     int64_t counted_ns;            // until when that is counted; 0: not begun
     int64_t counted_ms;            // the wall clock then
@@ -134,7 +133,6 @@ struct job_record {
     int64_t since_ckpt_ms;         // of running, not saved since: what a failure would lose
     uint64_t events;               // number of the newest event
     struct job_report report;      // what it has come to
-
     // ---- of this process's life ----
     struct job_rates rates; // of the newest report
     int last_sign;          // enum fault_sign of its newest attempt, FAULT_SIGNS: its host was lost
