@@ -193,19 +193,31 @@ static void make_room(struct rows *r)
     PRE(r->row && r->value);
 }
 
-bool rows_add(struct rows *r, const char *line, size_t bytes)
+static bool read_line(const struct rows *r, const char *line, size_t bytes, double *value,
+                      struct row *out)
 {
     struct row_path top;
+    struct row_reader x = {r, value, out, false};
     top.len = 0;
+    *out = (struct row){.at = r->at, .bytes = (int64_t)bytes};
+    PRE(bytes > 0 && line[bytes - 1] == '\n');
+    return read_object(&x, line, &top) == line + bytes - 1 && x.stepped;
+}
+
+bool rows_read_line(const char *line, size_t bytes, struct row *out)
+{
+    static const struct rows no_keys;
+    return read_line(&no_keys, line, bytes, NULL, out);
+}
+
+bool rows_add(struct rows *r, const char *line, size_t bytes)
+{
     make_room(r);
     struct row *row = &r->row[r->n];
-    struct row_reader x = {r, r->value + r->n * (size_t)r->nkeys, row, false};
-    *row = (struct row){.at = r->at, .bytes = (int64_t)bytes};
+    double *value = r->value + r->n * (size_t)r->nkeys;
     for (int i = 0; i < r->nkeys; i++)
-        x.value[i] = (double)NAN;
-    PRE(bytes > 0 && line[bytes - 1] == '\n');
-    const char *end = read_object(&x, line, &top);
-    if (!end || end != line + bytes - 1 || !x.stepped) {
+        value[i] = (double)NAN;
+    if (!read_line(r, line, bytes, value, row)) {
         r->left_out++;
         return false;
     }
@@ -217,7 +229,7 @@ bool rows_add(struct rows *r, const char *line, size_t bytes)
         n--;
     if (n < r->n) {
         r->row[n] = *row;
-        memmove(r->value + n * (size_t)r->nkeys, x.value, (size_t)r->nkeys * sizeof *x.value);
+        memmove(r->value + n * (size_t)r->nkeys, value, (size_t)r->nkeys * sizeof *value);
     }
     r->n = n + 1;
     r->unchanged = n < r->unchanged ? n : r->unchanged;

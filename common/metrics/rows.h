@@ -41,6 +41,8 @@ struct rows {
     int64_t left_out; // lines that are no rows
 };
 
+// One line by itself, its line break included; whether it holds is the caller's to know. False: it is no row.
+bool rows_read_line(const char *line, size_t bytes, struct row *out);
 // Opens metrics.jsonl of a job's folder, which must be a regular file of its own; *fd is −1: there is none.
 int rows_open(int folder, int *fd, struct err *e);
 // A key is the name of a member, or of members within members, with a dot between them:

@@ -125,7 +125,7 @@ struct job_record {
     int same_failures; // the same failure at that step, in a row
     int no_progress;   // attempts in a row that completed no step
     int restarts;
-    int64_t not_before_ms; // backoff
+    int64_t not_before_ms;         // backoff
     int64_t spent_ms[TIME_KINDS];  // where its time went
     int64_t counted_ns;            // until when that is counted; 0: not begun
     int64_t counted_ms;            // the wall clock then

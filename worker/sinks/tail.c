@@ -10,21 +10,9 @@
 #include <unistd.h>
 
 #include "common/base/err.h"
+#include "common/metrics/rows.h"
 
-enum { PIECE = 256 << 10, TAIL_LINE_MAX = 16 << 20, ATTEMPTS_MAX = 4096 };
-
-// A quote inside a string of JSON is always escaped, so `"key":` is the key. The row's own keys come first.
-static bool find_number(const char *line, size_t len, const char *key, int64_t *out)
-{
-    const char *at = memmem(line, len, key, strlen(key)), *end = line + len;
-    char *stop;
-    if (!at)
-        return false;
-    for (at += strlen(key); at < end && *at == ' '; at++)
-        ;
-    *out = strtoll(at, &stop, 10); // the line ends with a newline, which is no digit
-    return stop > at && *out >= 0;
-}
+enum { PIECE = 256 << 10, ATTEMPTS_MAX = 4096 };
 
 static void open_file(struct tail *t)
 {
@@ -60,7 +48,7 @@ static bool read_more(struct tail *t)
     t->text.len -= t->at;
     t->at = 0;
     buf_reserve(&t->text, PIECE);
-    ssize_t n = t->text.len < TAIL_LINE_MAX
+    ssize_t n = t->text.len < ROW_BYTES_MAX
                     ? pread(t->fd, t->text.data + t->text.len, PIECE - 1, t->end)
                     : 0;
     if (n > 0) {
@@ -95,16 +83,16 @@ static bool next_line(struct tail *t, struct tail_row *out)
             return false;
         if (!end)
             continue;
-        int64_t attempt = (int64_t)t->own;
+        struct row row;
         out->line = line;
         out->len = (size_t)(end - line) + 1;
         t->at += out->len;
         out->end = t->end - (int64_t)(t->text.len - t->at);
-        bool step = find_number(line, out->len, "\"step\":", &out->step);
-        (void)find_number(line, out->len, "\"attempt\":", &attempt);
-        out->attempt = (uint64_t)attempt;
-        if (step && line[0] == '{' && end[-1] == '}')
-            return true;
+        if (!rows_read_line(line, out->len, &row))
+            continue;
+        out->step = row.step;
+        out->attempt = row.attempt;
+        return true;
     }
 }
 
