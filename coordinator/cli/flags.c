@@ -89,6 +89,8 @@ static const struct flag_row {
                   offsetof(struct args, log)},
     [FLAG_SVG] = {"--svg", NULL, "FILE", "write the picture to FILE instead", IS_TEXT,
                   offsetof(struct args, svg)},
+    [FLAG_METRICS] = {"--metrics", NULL, NULL, "what each measured last, and at its best",
+                      IS_SWITCH, offsetof(struct args, metrics)},
     [FLAG_CSV] = {"--csv", NULL, NULL, "as comma-separated values, a row a step", IS_SWITCH,
                   offsetof(struct args, csv)},
     [FLAG_YES] = {"--yes", "-y", NULL, "do not ask", IS_SWITCH, offsetof(struct args, yes)},

@@ -75,6 +75,7 @@ enum flag {
     FLAG_LOG,
     FLAG_SVG,
     FLAG_SINK,
+    FLAG_METRICS,
     FLAGS
 };
 __extension__ typedef unsigned __int128 flag_set; // a bit a flag
@@ -85,7 +86,7 @@ enum { ARGS_MAX_SET = 256, ARGS_MAX = 1024, ARGS_MAX_STOP = 64, ARGS_MAX_SINKS =
 
 struct args { // texts are borrowed from argv
     const char *coordinator, *tls, *device, *request, *why, *dir;
-    bool json, csv, log, markdown, all, follow, fresh, yes, full;
+    bool json, csv, log, metrics, markdown, all, follow, fresh, yes, full;
     const char *state, *since, *sort, *tag;
     const char *tokenizer, *ids, *show, *device_file, *continues;
     const char *to, *dtype, *shard_size, *program;

@@ -75,7 +75,7 @@ static const struct verb verbs[] = {
      "comments that trains as it is. common/language/LANGUAGE.md says what may stand in one.",
      0},
     {"jobs", "", "the jobs that wait or run",
-     REMOTE | F(ALL) | F(STATE) | F(SINCE) | F(TAG) | F(SORT), 0, 0, verb_jobs,
+     REMOTE | F(ALL) | F(METRICS) | F(STATE) | F(SINCE) | F(TAG) | F(SORT), 0, 0, verb_jobs,
      "With --state, --since or --tag ended jobs count too. A job's tags are its key `tags`, as in\n"
      "`weft submit job.yaml -s tags=sweep,lr`. On a terminal columns that do not fit are left out.",
      0},

@@ -12,6 +12,7 @@
 #include "common/base/err.h"
 #include "common/base/plain.h"
 #include "coordinator/cli/cli_link.h"
+#include "coordinator/cli/job_scores.h"
 #include "coordinator/cli/message_json.h"
 
 typedef void print_fn(const void *reply, struct buf *out); // for a person
@@ -279,7 +280,10 @@ int verb_jobs(const struct verb *v, const struct args *a)
     } while (req.after);
     if (!rc) {
         select_jobs(all, &by);
-        put_reply(a, &all->base, print_jobs);
+        if (a->metrics)
+            rc = job_scores_print(&l, all, a->json);
+        else
+            put_reply(a, &all->base, print_jobs);
     }
     cli_link_free(all);
     cli_link_close(&l);

@@ -36,6 +36,22 @@ def test_who_follows_gets_each_row_as_it_comes(one, toy):
     assert [r["step"] for r in followed] == list(range(1, 401))
 
 
+def test_a_sweep_is_a_table_of_last_and_best(one, toy):
+    data = one.put_data(toy)
+    for name, value in (("slow", 0.001), ("fast", 0.05)):
+        one.succeed(one.submit(runs.job(data, 1, name=name, eval={"every": 10}, schedule={"kind": "constant", "value": value})))
+    table = {j["name"]: j for j in one.json("jobs", "--all", "--metrics")["jobs"]}
+    for name, its in table.items():
+        rows = rows_of(one.weft("metrics", name, "--json"))
+        evaluated = {r["eval_loss"]: r["step"] for r in rows if "eval_loss" in r}
+        assert (its["step"], its["loss"], its["best_loss"]) == (30, rows[-1]["loss"], min(r["loss"] for r in rows))
+        assert (its["best_eval_loss"], its["best_eval_loss_step"]) == (min(evaluated), evaluated[min(evaluated)])
+    assert table["fast"]["best_eval_loss"] < table["slow"]["best_eval_loss"]
+    seen = one.weft("jobs", "-a", "--metrics").out.splitlines()
+    assert seen[0].split() == ["JOB", "NAME", "STATE", "STEP", "LOSS", "BEST", "EVAL", "BEST", "AT", "SPEED"]
+    assert len(seen) == 3 and all("samples/s" in line for line in seen[1:])
+
+
 def test_csv_has_a_column_for_each_member(place, toy):
     run = runs.Run(place, runs.job(toy, 1, eval={"every": 10}))
     assert runs.weft("run", str(run.file)).code == 0
