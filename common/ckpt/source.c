@@ -158,7 +158,7 @@ static int check_extension(const char *root, const struct manifest_source *pin, 
                          : err_set(e, ERR_INVALID, "token %d is not the same", (int)differs);
     tokenizer_close(kept);
     buf_clear(&path);
-    return rc ? ERR_INVALID : 0;
+    return rc == ERR_IO ? rc : rc ? ERR_INVALID : 0; // what the storage has at times may pass
 }
 
 int source_check_tokenizer(const struct load *l, const char *root,

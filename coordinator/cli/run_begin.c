@@ -109,7 +109,8 @@ static int take_change(struct run *r, const struct job *before, struct err *e)
         return err_set(e, ERR_INVALID, "train.steps: is %lld, and it has come to step %lld already",
                        (long long)steps, (long long)before->train.steps);
     job_changes(before, &r->job, &changes);
-    r->changed = changes.len && (!done || steps > before->train.steps);
+    // A finished evaluation of another set, say, is another result.
+    r->changed = changes.len && (!done || steps > before->train.steps || !steps);
     if (r->changed) {
         r->record.state[0] = 0;
         r->changes = arena_strdup(&r->arena, buf_str(&changes));

@@ -57,8 +57,11 @@ static int delete_run(const struct verb *v, const struct args *a, const char *na
     char base[PATH_MAX];
     PRE(r != NULL);
     int rc = record_open(r, ".", name, &e), code = CLIENT_REFUSED;
-    if (!rc && realpath(".", base))
-        (void)record_follow(r, base);
+    bool moved = !rc && realpath(".", base) && record_follow(r, base);
+    // Checkpoints that were not copied with the folder are those of the job that it was copied from.
+    size_t n = moved ? strlen(base) : 0;
+    if (moved && record_is_copy(r, name) && (strncmp(r->store, base, n) != 0 || r->store[n] != '/'))
+        r->store[0] = 0;
     buf_printf(&what, "delete %s, what is known of it in %s%s%s?", name, r->dir,
                *r->store ? " and its checkpoints in " : "", r->store);
     if (!rc && (code = confirm(v, a, buf_str(&what))) == CLIENT_OK) {

@@ -70,7 +70,7 @@ struct selection {
 
 static double find_loss(const Weft__V1__JobStatus *s)
 {
-    return s->reported ? s->loss : HUGE_VAL;
+    return s->reported ? s->loss : (double)NAN;
 }
 
 static int compare_numbers(double a, double b)
@@ -178,7 +178,10 @@ static int compare_jobs(const void *x, const void *y, void *by)
     const Weft__V1__JobStatus *a = *(Weft__V1__JobStatus *const *)x,
                               *b = *(Weft__V1__JobStatus *const *)y;
     const struct selection *s = by;
+    bool known = isnan(find_loss(a)) == isnan(find_loss(b)) || orders[s->column].compare != by_loss;
     int order = orders[s->column].compare(a, b);
+    if (!known) // those without a loss come last, whichever way
+        return order;
     order = order ? order : compare_numbers((double)a->submitted_ms, (double)b->submitted_ms);
     return s->backwards ? -order : order;
 }

@@ -258,7 +258,7 @@ static void take_fence(struct attempt *at, const Weft__V1__StorageDone *d)
         n.kind = EVENT_RESTORED;
     }
     j->last_step = j->restore_step;
-    if (from && from->id.step >= j->steps) {
+    if (from && j->steps && from->id.step >= j->steps) { // one without steps evaluates
         at->grace_ms = 0;
         job_move(j, JOB_DRAINING, JOB_SUCCEEDED, &n,
                  "the checkpoint of the last step is there: nothing is left to do");

@@ -57,7 +57,8 @@ static void go_to_goal(struct job_record *j)
         return;
     default:
         move_on(j, JOB_SUCCEEDED, EVENT_SUCCEEDED,
-                "all steps are done, the last checkpoint is committed");
+                j->steps ? "all steps are done, the last checkpoint is committed"
+                         : "its evaluation is done; it saves nothing");
     }
 }
 

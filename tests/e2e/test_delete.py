@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """weft delete: an ended job goes with its history and its checkpoints, and nothing else does."""
 import json
+import shutil
 import signal
 import time
 
@@ -58,6 +59,20 @@ def test_a_run_that_is_under_way_is_not_deleted(place, noise):
     p.signal(signal.SIGINT)
     p.wait()
     assert delete_here(place, "test", "--yes").code == 0 and not run.stores()
+
+
+def test_in_a_copy_of_the_folder_the_originals_checkpoints_stay(place, toy):
+    mine, copy = place / "mine", place / "copy"
+    mine.mkdir()
+    job = runs.job(toy, 1, train__steps=4, checkpoint={"dir": str(place / "elsewhere"), "every": 2})
+    (mine / "job.yaml").write_text(json.dumps(job))
+    end = runs.Process(["run", "job.yaml"], program=runs.WEFT, cwd=mine).wait()
+    assert end.code == 0, end
+    shutil.copytree(mine, copy, symlinks=True)
+    assert delete_here(copy, "test", "--yes").code == 0
+    (store,) = (place / "elsewhere").iterdir()
+    assert not (copy / ".weft" / "test").exists() and (store / "step-00000004.e1" / "COMMIT").exists()
+    assert delete_here(mine, "test", "--yes").code == 0 and list((place / "elsewhere").iterdir()) == []
 
 
 def test_another_jobs_folder_is_left_alone(place, done):

@@ -120,6 +120,9 @@ def test_a_job_without_steps_evaluates_and_saves_nothing(trained, text, tmp_path
     assert math.isclose(row["eval_loss"], want, rel_tol=2e-6)
     assert row["step"] == 0 and row["loss"] is row["lr"] is row["grad_norm"] is None and "nonfinite" not in row, row
     assert not list(rows.parent.glob("step-*"))
+    end = runs.weft("run", "only.yaml", "-s", "eval.batches=1", cwd=tmp_path)  # another result
+    assert end.code == 0 and "evaluation is done" in runs.weft("why", "only", cwd=tmp_path).out, end
+    assert len(rows.read_text().splitlines()) == 2
     for changes, says in (
         ({"data": {k: v for k, v in made["data"].items() if k != "eval"}}, "train.steps: is 0: then data.eval must be given"),
         ({"checkpoint": {**made["checkpoint"], "first": True}}, "checkpoint.first: acts only when train.steps is more than 0"),

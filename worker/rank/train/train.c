@@ -23,6 +23,7 @@
 
 enum { NONFINITE_MAX = 10 };
 #define LOG_NS   (10 * CLOCK_S) // between two lines of the log that say where the run stands
+#define LATE_NS  (60 * CLOCK_S) // how much later than another a rank may end an evaluation
 #define AGREE_NS (5 * CLOCK_S)  // how long a rank that is about to fail waits for the others
 
 static bool is_due(int64_t every, int64_t done)
@@ -433,9 +434,7 @@ static int evaluate_once(struct trainer *t, struct err *e)
                              .communication_ms = -1,
                              .mfu = -1};
     int rc = run_evaluation(t, &t->flight[0], 0, e);
-    rc = rc ? rc
-            : link_barrier(t->link, "evaluated", 0, clock_mono_ns() + t->assignment->hang_after_ns,
-                           e);
+    rc = rc ? rc : link_barrier(t->link, "evaluated", 0, clock_mono_ns() + LATE_NS, e);
     if (rc)
         return rc;
     row->t_ms = clock_wall_ms();
