@@ -214,7 +214,7 @@ def test_ten_losses_in_a_row_that_are_no_numbers_end_the_job(place, toy):
     rows = run.metrics()
     bad = [r for r in rows if r["loss"] is None or r["grad_norm"] is None]
     assert len(bad) == 10 and rows[-10:] == bad
-    assert all(set(r["nonfinite"]) <= {"loss", "grad_norm"} and r["nonfinite"] for r in bad)
+    assert all(set(r["nonfinite"]) <= {"loss", "loss_mean", "grad_norm"} and r["nonfinite"] for r in bad)
     assert f"up to {rows[-1]['step']}" in end.err and "not finite" in end.err, end
 
 

@@ -126,5 +126,5 @@ def test_check_and_plan_describe_a_model_of_ones_own(place):
         f"name: hyper\nmodel: {{program: {hyper}}}\nmesh: {{dp: 2, tp: 2}}\ntrain: {{steps: 1}}\n"
         "data: {format: tokens, train: {tokens: t}, batch: 4}\n"
     )
-    plan = runs.weft("plan", str(place / "hyper.yaml"))
+    plan = runs.weft("plan", str(place / "hyper.yaml"), "--full")
     assert plan.code == 0 and "layers/0…3/mlp/write" in plan.out, plan

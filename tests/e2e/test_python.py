@@ -48,6 +48,8 @@ def test_the_wheel_lists_every_file_with_its_digest_and_is_the_same_bytes_again(
 def test_a_job_is_submitted_watched_and_measured(weft, one, toy):
     job_file = one.place / "mine.yaml"
     job_file.write_text(json.dumps({**runs.job(one.put_data(toy), 2), "checkpoint": {"dir": "."}}))
+    with pytest.raises(weft.WeftError, match="such: a.dir"):  # a text is that text, whatever YAML would read in it
+        weft.submit(job_file, {"data.train.images": "no such: a.dir"}, coordinator=one.address)
     job = weft.submit(job_file, {"train.steps": 12, "name": "mine"}, coordinator=one.address)
     assert job.name == "mine" and len(job.id) == 32
     updates = list(weft.watch(job))

@@ -64,7 +64,7 @@ def test_a_link_is_no_state_folder(planted, folder):
     assert names_of(elsewhere) == before
 
 
-@pytest.mark.parametrize("file", ["log", "lock", ".job.new", "weft.db"])
+@pytest.mark.parametrize("file", ["log", "lock", "weft.db"])
 def test_no_file_of_the_state_is_written_through_a_link(place, toy, file):
     run = runs.Run(place, runs.job(toy, 2), "shared")
     state = run.place / ".weft" / "test"
@@ -75,6 +75,17 @@ def test_no_file_of_the_state_is_written_through_a_link(place, toy, file):
     end = runs.weft("run", str(run.file))
     assert end.code == 1 and f"/{file}" in end.err, end
     assert victim.read_text() == "mine\n"
+
+
+def test_a_link_at_a_files_temporary_name_is_replaced(place, toy):
+    run = runs.Run(place, runs.job(toy, 2), "shared")
+    state = run.place / ".weft" / "test"
+    state.mkdir(parents=True)
+    victim = place / "victim"
+    victim.write_text("mine\n")
+    (state / ".job.new").symlink_to(victim)
+    assert runs.weft("run", str(run.file)).code == 0
+    assert victim.read_text() == "mine\n" and not (state / "job").is_symlink()
 
 
 @pytest.mark.parametrize("program", [cluster.COORDINATOR, cluster.WORKER])

@@ -428,6 +428,8 @@ static void what_has_no_caches_is_refused_by_its_line(void **state)
         {FRAME("  x = x + sum(x * x, seq)\\n"), "line 7: sum over seq"},
         {FRAME("  x = x * softmax(x, seq)\\n"), "line 7: softmax over seq"},
         {FRAME("  x = x + bias[seq, embed]\\n"), "line 7: a number for each place of seq"},
+        {FRAME("  x = x + embed(labels, kinds[classes = 3, embed])\\n"),
+         "line 7: labels are read, which are no row for each token"},
         {FRAME("  k = x{seq as key}\\n  s = softmax(causal(x @ k), key)\\n  x = s @ k\\n"),
          "line 7: seq is read as key"},
         {FRAME("  q, k, v = linear(x, w[3, embed, heads = 2, head_dim = 4])\\n"

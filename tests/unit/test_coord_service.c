@@ -17,7 +17,7 @@
 
 #define PATIENCE (60 * CLOCK_S) // a watchdog: nothing here takes long
 
-enum { SUBMIT, ACT, JOBS, STATUS, WHY, WORKERS, CHECKPOINTS, WATCH, LOGS, ATTACH, JOIN };
+enum { SUBMIT, ACT, JOBS, STATUS, WHY, WORKERS, CHECKPOINTS, WATCH, LOGS, ROWS, ATTACH, JOIN };
 
 static const char job_text[] = "name: it\n"
                                "model: {program: mlp, inputs: 4, hidden: [8], classes: 3}\n"

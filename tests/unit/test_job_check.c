@@ -469,7 +469,7 @@ static void test_everything_wrong_is_reported_in_the_order_of_the_file(void **st
         "job.yaml:2:7: name: 'Tiny' will not do: a name has 1 to 63 of a-z 0-9 . _ - and "
         "starts with a letter or digit\n"
         "job.yaml:3:1: trian: unknown key: did you mean train?\n"
-        "job.yaml:4:16: train.steps: -1 is too small: it must be at least 1\n"
+        "job.yaml:4:16: train.steps: -1 is too small: it must be at least 0\n"
         "job.yaml:5:46: data.batch: 7 is not a multiple of 2 (2 data-parallel devices x 1 "
         "microbatches): try 6 or 8\n");
 }

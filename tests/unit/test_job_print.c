@@ -462,7 +462,7 @@ static void test_the_table_is_json_too(void **state)
         if (strcmp(json_get(k, "key")->string, "train.steps") == 0) {
             assert_true(json_get(k, "required")->boolean);
             assert_string_equal(json_get(k, "unit")->string, "steps");
-            assert_int_equal(json_get(k, "min")->integer, 1);
+            assert_int_equal(json_get(k, "min")->integer, 0);
             assert_int_equal(json_get(k, "default")->type, JSON_NULL);
         }
     assert_true(keys->count > 40);

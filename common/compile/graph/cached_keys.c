@@ -61,7 +61,8 @@ __attribute__((format(printf, 3, 4))) static int refuse(struct derivation *d, co
     va_start(ap, fmt);
     buf_vprintf(&why, fmt, ap);
     va_end(ap);
-    int rc = err_set(d->to->err, ERR_UNSUPPORTED, "line %d: %s", n->line, buf_str(&why));
+    int rc =
+        err_set(d->to->err, ERR_UNSUPPORTED, "the model's line %d: %s", n->line, buf_str(&why));
     buf_clear(&why);
     return rc;
 }
@@ -99,6 +100,13 @@ static const struct value *find_widest(const struct derivation *d, const struct 
     return widest;
 }
 
+// Whether a value is the input that says which row of a text is its last.
+static bool is_last(const struct value *v)
+{
+    const char *slash = v->name ? strrchr(v->name, '/') : NULL;
+    return v->kind == VALUE_INPUT && slash && strcmp(slash, "/last") == 0;
+}
+
 // Whether a value is made, by casts alone, of a comparison with the input `last`: 1 at the row that
 // the logits are of, else 0.
 static bool picks_last(const struct derivation *d, int value)
@@ -109,8 +117,7 @@ static bool picks_last(const struct derivation *d, int value)
         at = g->values[g->nodes[at].in[0]].producer;
     if (at < 0 || g->nodes[at].op != OP_EQUAL)
         return false;
-    const struct value *with = get_input(d, &g->nodes[at], 1);
-    return with->kind == VALUE_INPUT && with->shape.n == 1 && with->dims[0] == DIM_BATCH;
+    return is_last(get_input(d, &g->nodes[at], 1));
 }
 
 // A loop along the data is in each result, and in each operand that has it it is along the data.
@@ -157,10 +164,24 @@ static int check_attention(struct derivation *d, const struct node *n,
     return 0;
 }
 
+// A text is its tokens and their places: what else a model reads of a sample has no rows of its own.
+static int check_inputs(struct derivation *d, const struct node *n)
+{
+    for (int k = 0; k < n->nin; k++) {
+        const struct value *v = get_input(d, n, k);
+        const char *name = v->kind == VALUE_INPUT && v->name ? v->name : NULL,
+                   *slash = name ? strrchr(name, '/') : NULL, *word = slash ? slash + 1 : name;
+        if (name && strcmp(word, "tokens") != 0 && strcmp(word, "positions") != 0 && !is_last(v))
+            return refuse(d, n, "%s are read, which are no row for each token", word);
+    }
+    return 0;
+}
+
 static int check_node(struct derivation *d, const struct node *n)
 {
     struct attention_operands o;
     int rc = check_names(d, n);
+    rc = rc ? rc : check_inputs(d, n);
     if (rc)
         return rc;
     if (n->op == OP_ATTENTION)
@@ -254,11 +275,9 @@ static void begin_like(struct derivation *d, const struct node *n, enum point po
 
 static int find_last(struct derivation *d)
 {
-    for (int v = 0; v < d->from->nvalues; v++) {
-        const struct value *of = &d->from->values[v];
-        if (of->kind == VALUE_INPUT && of->shape.n == 1 && of->dims[0] == DIM_BATCH)
+    for (int v = 0; v < d->from->nvalues; v++)
+        if (is_last(&d->from->values[v]))
             return copy_value(d, v);
-    }
     return -1;
 }
 

@@ -93,7 +93,7 @@ class Checkpoint(Mapping[str, Any]):
         if len(slices) == 1 and tuple(slices[0]["shape"]) == shape:
             array = self._slice(slices[0], dtype)
         else:
-            array = self._numpy.empty(shape, dtype)
+            array = self._numpy.zeros(shape, dtype)  # slices that overlap leave holes, not what memory held
             if sum(math.prod(piece["shape"]) for piece in slices) != array.size:
                 raise ValueError(f"{self.folder}: the slices of tensor {name!r} do not cover it")
             for piece in slices:

@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Union
 
@@ -67,28 +68,28 @@ def _service(coordinator: str | None, tls: str | None) -> list[str]:
 
 
 def _settings(settings: Mapping[str, Any] | None) -> list[str]:
-    """-s KEY=VALUE: a value is YAML, which a text of JSON is too."""
+    """-s KEY=VALUE, where a value is YAML: JSON is such, and no text of it is taken for something else."""
     args = []
     for key, value in (settings or {}).items():
-        args += ["-s", f"{key}={value if isinstance(value, str) else json.dumps(value)}"]
+        args += ["-s", f"{key}={json.dumps(value, ensure_ascii=False)}"]
     return args
 
 
 def _ask(verb: str, args: list[str]) -> Any:
-    done = subprocess.run([_program(), verb, "--json", *args], capture_output=True, text=True, errors="replace")
+    done = subprocess.run([_program(), verb, "--json", *args], capture_output=True, encoding="utf-8", errors="replace")
     if done.returncode:
         raise WeftError(done.returncode, done.stderr.strip())
     return json.loads(done.stdout)
 
 
-def _lines(verb: str, args: list[str], *, shows_errors: bool = False) -> Iterator[Row]:
+def _lines(verb: str, args: list[str]) -> Iterator[Row]:
     """The lines of a verb as they come. Whoever stops reading ends it, as Ctrl-C does."""
-    with subprocess.Popen(
+    with tempfile.TemporaryFile() as said, subprocess.Popen(
         [_program(), verb, "--json", *args],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
-        stderr=None if shows_errors else subprocess.PIPE,
-        text=True,
+        stderr=said,
+        encoding="utf-8",
         errors="replace",
     ) as process:
         assert process.stdout
@@ -99,9 +100,10 @@ def _lines(verb: str, args: list[str], *, shows_errors: bool = False) -> Iterato
             process.terminate()  # weft run saves, then ends
             process.stdout.close()
             raise
-        said = process.stderr.read().strip() if process.stderr else ""
-    if process.returncode:
-        raise WeftError(process.returncode, said)
+        process.wait()
+        said.seek(0)
+        if process.returncode:
+            raise WeftError(process.returncode, said.read().decode(errors="replace").strip())
 
 
 def _of(job: JobLike, coordinator: str | None, tls: str | None) -> list[str]:

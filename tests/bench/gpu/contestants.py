@@ -71,7 +71,10 @@ class Ranks:
             text = (self.place / "run/metrics.jsonl").read_text()
         except OSError:
             return []
-        return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+        held = {}  # of a step the row of the newest attempt; a newer attempt begins where its first row is
+        for row in (json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")):
+            held = {step: r for step, r in held.items() if step < row["step"]} | {row["step"]: row}
+        return list(held.values())
 
     def train(self, limit, wanted=None, seen=lambda rows: None):
         """Until they end, or have so many rows: then they are killed. Exit code, null of who was killed; all that was said."""

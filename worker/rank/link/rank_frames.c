@@ -169,6 +169,10 @@ int rank_frame_to_assignment(const Weft__Rank__Assign *f, struct assignment *a, 
     a->checkpoint_root = text_or_null(&a->arena, f->checkpoint_root);
     a->device = f->device;
     a->threads = f->threads;
+    if (f->only < 0 || f->rows < 0 || f->context < 0)
+        return err_set(e, ERR_DATA,
+                       "the assignment is damaged: program %d, %lld rows, context %lld", f->only,
+                       (long long)f->rows, (long long)f->context);
     a->only = f->only;
     a->rows = f->rows;
     a->context = f->context;

@@ -158,20 +158,14 @@ static int put_tokens(struct sampling *s, struct sampling_way *w, struct err *e)
         in, &(struct batch){.images = tokens, .labels = s->last, .positions = s->positions}, e);
 }
 
-// Runs a program once for the rows that it has something to compute of. Rows that are done then get
-// their logits.
+// Runs a program once for the rows that it has something to compute of, and waits for it: the memory from
+// which its inputs are copied is that of the next call too. Rows that are done then get their logits.
 static int run_way(struct sampling *s, struct sampling_way *w, struct err *e)
 {
     const size_t row = sizeof *s->host * (size_t)s->padded;
-    bool done = false;
     int rc = put_tokens(s, w, e);
     rc = rc ? rc : exec_run(s->exec, w->kind, e);
-    for (int64_t k = 0; k < s->rows && !rc; k++) {
-        const int64_t n = count_taken(w, &s->text[k]);
-        done |= n && n == count_new(&s->text[k]);
-    }
-    if (done && !rc)
-        rc = exec_get(s->exec, s->got, w->logits, row * (size_t)s->rows, e);
+    rc = rc ? rc : exec_get(s->exec, s->got, w->logits, row * (size_t)s->rows, e);
     for (int64_t k = 0; k < s->rows && !rc; k++) {
         const int64_t n = count_taken(w, &s->text[k]);
         s->text[k].cached += n;
