@@ -12,6 +12,7 @@ import base64
 import json
 import os
 import select
+import stat
 import sys
 import time
 import urllib.error
@@ -41,7 +42,7 @@ def call(uri, path, body):
         except urllib.error.HTTPError as e:
             text = e.read(2000).decode(errors="replace")
             if e.code < 500 and e.code not in (408, 429):
-                raise Refused(f"{path}: {e.code} {text}") from None
+                raise Refused(e.code, f"{path}: {e.code} {text}") from None
             why = f"{e.code} {text}"
         except (OSError, ValueError) as e:
             why = e
@@ -50,30 +51,68 @@ def call(uri, path, body):
         pause = min(2 * pause, LAST_PAUSE_S)
 
 
-def open_run(uri, experiment, header):
-    """The run's id: of an earlier attempt, or a new run's, with the job's settings as parameters."""
-    place = os.path.join(header["store"], "sinks", "mlflow.run")
-    if os.path.exists(place):
-        with open(place) as f:
-            run = f.read().strip()
-        call(uri, "runs/update", {"run_id": run, "status": "RUNNING"})
-        return run
+def open_folder(header):
+    """STORE/sinks, which is no link. It is made alone: a job's folder that was deleted stays away."""
+    path = os.path.join(header["store"], "sinks")
     try:
-        found = call(uri, "experiments/create", {"name": experiment})["experiment_id"]
-    except Refused:  # it is there
-        found = call(uri, "experiments/search", {"max_results": 1, "filter": f"name = '{experiment}'"})["experiments"][0]["experiment_id"]
-    run = call(uri, "runs/create", {"experiment_id": found, "run_name": header["name"], "start_time": int(time.time() * 1000),
-                                    "tags": [{"key": "weft.job", "value": header["job"]}]})["run"]["info"]["run_id"]
-    params = list(flatten(header["resolved"], ""))
-    for i in range(0, len(params), PARAMS_MAX):
-        call(uri, "runs/log-batch", {"run_id": run, "params": params[i:i + PARAMS_MAX]})
-    os.makedirs(os.path.dirname(place), exist_ok=True)
-    with open(place + ".tmp", "w") as f:
+        os.mkdir(path, 0o700)
+    except FileExistsError:
+        pass
+    return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+
+
+def read_note(folder):
+    try:
+        fd = os.open("mlflow.run", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
+    except FileNotFoundError:
+        return None
+    with open(fd) as f:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            sys.exit("STORE/sinks/mlflow.run is no regular file")
+        return f.read(200).strip()
+
+
+def write_note(folder, run):
+    try:
+        os.unlink("mlflow.run.tmp", dir_fd=folder)
+    except FileNotFoundError:
+        pass
+    with open(os.open("mlflow.run.tmp", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600, dir_fd=folder), "w") as f:
         f.write(run + "\n")
         f.flush()
         os.fsync(f.fileno())
-    os.replace(place + ".tmp", place)
+    os.rename("mlflow.run.tmp", "mlflow.run", src_dir_fd=folder, dst_dir_fd=folder)
+    os.fsync(folder)
+
+
+def open_run(uri, experiment, header):
+    """The run's id: of an earlier attempt, or a new run's; the job's settings become its parameters."""
+    folder = open_folder(header)
+    run = read_note(folder)
+    if run:
+        call(uri, "runs/update", {"run_id": run, "status": "RUNNING"})
+    else:
+        try:
+            found = call(uri, "experiments/create", {"name": experiment})["experiment_id"]
+        except Refused:  # it is there
+            found = call(uri, "experiments/search", {"max_results": 1, "filter": f"name = '{experiment}'"})["experiments"][0]["experiment_id"]
+        run = call(uri, "runs/create", {"experiment_id": found, "run_name": header["name"], "start_time": int(time.time() * 1000),
+                                        "tags": [{"key": "weft.job", "value": header["job"]}]})["run"]["info"]["run_id"]
+        write_note(folder, run)  # at once, so that no restart creates another
+    os.close(folder)
+    params = list(flatten(header["resolved"], ""))  # those that it has already change nothing
+    for i in range(0, len(params), PARAMS_MAX):
+        log_batch(uri, {"run_id": run, "params": params[i:i + PARAMS_MAX]})
     return run
+
+
+def log_batch(uri, body):
+    try:
+        call(uri, "runs/log-batch", body)
+    except Refused as e:
+        if e.args[0] not in (400, 413, 422):  # not of what was sent: of a token, or a run that is gone
+            raise
+        print(f"MLflow refuses, and this is left out: {e.args[1]}", file=sys.stderr, flush=True)
 
 
 def flatten(value, path):
@@ -103,12 +142,12 @@ def send(uri, run, metrics):
     for m in metrics:
         length = len(json.dumps(m)) + 2
         if piece and (len(piece) == METRICS_MAX or size + length > BYTES_MAX):
-            call(uri, "runs/log-batch", {"run_id": run, "metrics": piece})
+            log_batch(uri, {"run_id": run, "metrics": piece})
             piece, size = [], 0
         piece.append(m)
         size += length
     if piece:
-        call(uri, "runs/log-batch", {"run_id": run, "metrics": piece})
+        log_batch(uri, {"run_id": run, "metrics": piece})
 
 
 def batches(lines):
@@ -136,13 +175,13 @@ def main():
     a = parser.parse_args()
     if not a.uri:
         parser.error("--uri is missing")
+    print(0, flush=True)  # from here on a row counts as stored when it is reported
     uri = a.uri.rstrip("/")
     run, taken, last = None, 0, {}
     for lines in batches(0):
         if run is None:
             header = json.loads(lines.pop(0))
             run = open_run(uri, a.experiment, header)
-            print(0, flush=True)
         metrics = []
         for line in lines:
             taken += 1
@@ -153,11 +192,12 @@ def main():
                 print("left out a line that is no row", file=sys.stderr)
         send(uri, run, metrics)
         print(taken, flush=True)
-    if run and isinstance(last, dict) and last.get("step", 0) >= header["steps"]:
+    # Without a row it had all of them before: a later attempt that has more opens it again.
+    if run and (not taken or (isinstance(last, dict) and last.get("step", 0) >= header["steps"])):
         call(uri, "runs/update", {"run_id": run, "status": "FINISHED", "end_time": int(time.time() * 1000)})
 
 
 try:
     main()
 except Refused as e:
-    sys.exit(f"MLflow refuses: {e}")
+    sys.exit(f"MLflow refuses: {e.args[1]}")

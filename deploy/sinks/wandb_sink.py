@@ -35,12 +35,14 @@ def main():
     a = parser.parse_args()
     reports = os.fdopen(os.dup(1), "w")  # the package prints on standard output too
     os.dup2(2, 1)
+    print(0, file=reports, flush=True)  # from here on a row counts as stored when it is reported
     header = json.loads(sys.stdin.readline())
+    if os.path.islink(os.path.join(header["store"], "wandb")):
+        sys.exit("STORE/wandb is a link, which is not followed")
     import wandb
 
     run = wandb.init(project=a.project, id=header["job"] or None, name=header["name"], resume="allow", dir=header["store"],
                      config=header["resolved"], settings=wandb.Settings(console="off"))
-    print(0, file=reports, flush=True)
     taken = 0
     for line in sys.stdin:
         taken += 1

@@ -1,10 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sinks of a weft run: programs that get the metrics, whatever becomes of them. Which rows they get is in
 tests/unit/test_agent_sinks.c; that TensorBoard reads its events in check-peers."""
+import http.server
 import json
+import pathlib
 import shlex
+import subprocess
+import sys
+import threading
 
 import runs
+
+MLFLOW = pathlib.Path(__file__).parents[2] / "deploy/sinks/mlflow_sink.py"
 
 KEEPS = "cat >>{}/kept"
 DIES = "read -r header; echo last words >&2; exit 3"
@@ -49,3 +56,52 @@ def test_wrong_sinks_are_refused(place, toy):
     assert end.code != 0 and "--sink: there is a sink 'tensorboard' already" in end.err, end
     end = runs.weft("plan", str(run.file), "-s", "metrics.sinks=[../x]")
     assert end.code == 2 and "metrics.sinks" in end.err and "will not do" in end.err, end
+
+
+def serve_mlflow(asked):
+    """A server that takes all but parameters, and notes what it is asked."""
+    class Answers(http.server.BaseHTTPRequestHandler):
+        def do_POST(self):
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            asked.append((self.path.split("mlflow/")[1], body))
+            self.send_response(400 if "params" in body else 200)
+            self.end_headers()
+            self.wfile.write(b'{"experiment_id": "1", "run": {"info": {"run_id": "r7"}}}')
+
+        def log_message(self, *_):
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answers)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return server
+
+
+def feed_mlflow(place, uri, *rows):
+    header = {"job": "j", "name": "n", "steps": 2, "store": str(place), "resolved": {"a": 1}}
+    text = "".join(json.dumps(x) + "\n" for x in (header, *rows))
+    return subprocess.run([sys.executable, MLFLOW, "--uri", uri], input=text, capture_output=True, text=True, timeout=60)
+
+
+def test_mlflow_gets_one_run_whatever_it_refuses(tmp_path):
+    asked = []
+    server = serve_mlflow(asked)
+    uri = f"http://127.0.0.1:{server.server_port}"
+    try:
+        first = feed_mlflow(tmp_path, uri, {"step": 1, "loss": 2.5})
+        assert first.returncode == 0 and first.stdout.split() == ["0", "1"] and "left out" in first.stderr, first
+        assert (tmp_path / "sinks/mlflow.run").read_text() == "r7\n"
+        assert feed_mlflow(tmp_path, uri).returncode == 0  # a resume without a row ends the run
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert [path for path, _ in asked].count("runs/create") == 1
+    assert [m["value"] for _, body in asked for m in body.get("metrics", [])] == [2.5]
+    assert asked[-1] == ("runs/update", asked[-1][1] | {"run_id": "r7", "status": "FINISHED"})
+
+
+def test_mlflow_reports_before_its_server_answers_and_follows_no_link(tmp_path):
+    (tmp_path / "other").mkdir()
+    (tmp_path / "sinks").symlink_to(tmp_path / "other")
+    end = feed_mlflow(tmp_path, "http://127.0.0.1:1")
+    assert end.returncode != 0 and end.stdout == "0\n" and "sinks" in end.stderr, end
+    assert not list((tmp_path / "other").iterdir())

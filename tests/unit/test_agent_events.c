@@ -120,7 +120,7 @@ static void a_torn_tail_is_cut_off_wherever_it_tears(void **state)
     for (off_t at = all - 1; at >= 0; at--) {
         struct event_file f;
         assert_int_equal(truncate(events_path(), at), 0);
-        assert_int_equal(event_file_open(events_path(), &f, NULL), 0);
+        assert_int_equal(event_file_open(AT_FDCWD, events_path(), &f, NULL), 0);
         assert_true(f.end <= at && size_of(events_path()) == f.end);
         event_file_close(&f);
         (void)count_records(); // what is left is whole
@@ -136,7 +136,7 @@ static void a_byte_that_flipped_in_the_last_event_takes_it_away(void **state)
     int fd = open(events_path(), O_WRONLY | O_CLOEXEC);
     assert_int_equal(pwrite(fd, "\xff", 1, size - 6), 1);
     close(fd);
-    assert_int_equal(event_file_open(events_path(), &f, NULL), 0);
+    assert_int_equal(event_file_open(AT_FDCWD, events_path(), &f, NULL), 0);
     assert_true(f.end < size);
     event_file_close(&f);
 }
@@ -150,8 +150,30 @@ static void a_link_in_place_of_the_file_is_not_followed(void **state)
     snprintf(other, sizeof other, "%s/other", root);
     assert_int_equal(unlink(events_path()), 0);
     assert_int_equal(symlink(other, events_path()), 0);
-    assert_int_not_equal(event_file_open(events_path(), &f, NULL), 0);
+    assert_int_not_equal(event_file_open(AT_FDCWD, events_path(), &f, NULL), 0);
     assert_int_not_equal(access(other, F_OK), 0);
+}
+
+static void a_link_in_place_of_the_folder_is_not_followed(void **state)
+{
+    int in[2];
+    char text[200], link[100], other[100];
+    struct err e = {0};
+    (void)state;
+    snprintf(link, sizeof link, "%s/tensorboard", root);
+    snprintf(other, sizeof other, "%s/other", root);
+    assert_int_equal(mkdir(other, 0755), 0);
+    assert_int_equal(symlink(other, link), 0);
+    int n = snprintf(text, sizeof text, "{\"weft\":1,\"store\":\"%s\"}\n", root);
+    assert_int_equal(pipe2(in, O_CLOEXEC), 0);
+    assert_int_equal(write(in[1], text, (size_t)n), n);
+    int out = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    assert_int_not_equal(tensorboard_run(in[0], out, &e), 0);
+    assert_non_null(strstr(e.text, link));
+    close(in[0]);
+    close(in[1]);
+    close(out);
+    assert_int_equal(rmdir(other), 0); // nothing lies there
 }
 
 int main(void)
@@ -163,6 +185,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_torn_tail_is_cut_off_wherever_it_tears, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(a_byte_that_flipped_in_the_last_event_takes_it_away, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(a_link_in_place_of_the_folder_is_not_followed, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(a_link_in_place_of_the_file_is_not_followed, set_up,
                                         tear_down),

@@ -111,6 +111,44 @@ static void what_is_no_whole_row_is_left_out(void **state)
     assert_string_equal(rows_for(1, 0), "1:1 1:4 1:5");
 }
 
+// A new attempt ends the half row that the last one left. Whoever had read the half reads on behind it.
+static void a_half_row_costs_none_of_the_next_attempt(void **state)
+{
+    struct tail_attempts attempts;
+    struct tail_row row;
+    (void)state;
+    append_rows(1, 1, 2);
+    append(metrics, "{\"step\":3,\"attempt\":1,\"lo");
+    tail_look(metrics, 2, 2, &attempts);
+    struct tail t = {.path = metrics, .attempts = &attempts, .own = 2, .fd = -1};
+    tail_seek(&t, 0, 0);
+    assert_true(tail_next(&t, &row) && tail_next(&t, &row) && !tail_next(&t, &row));
+    append(metrics, "\n");
+    append_rows(2, 3, 4);
+    for (int step = 3; step <= 4; step++)
+        assert_true(tail_next(&t, &row) && row.step == step && row.attempt == 2);
+    assert_false(tail_next(&t, &row));
+    tail_close(&t);
+    tail_attempts_clear(&attempts);
+}
+
+static void a_line_without_end_costs_no_row_behind_it(void **state)
+{
+    enum { LONG = 40 << 20 }; // a row has 16 MiB at most
+    char *text = malloc(LONG + 1);
+    (void)state;
+    assert_non_null(text);
+    memset(text, 'x', LONG);
+    text[LONG] = 0;
+    append_rows(1, 1, 1);
+    append(metrics, text);
+    assert_string_equal(rows_for(1, 0), "1:1");
+    append(metrics, "{\"step\":2,\"attempt\":1}\n"); // of the long line still
+    append_rows(1, 3, 4);
+    assert_string_equal(rows_for(1, 0), "1:1 1:3 1:4");
+    free(text);
+}
+
 // ---- processes ----
 
 static struct sinks *open_sinks(const char *given)
@@ -242,6 +280,65 @@ static void a_command_that_is_not_there_swallows_no_row(void **state)
     assert_string_equal(read_got(), "H\n1\n2\n3\n4\n5\n");
 }
 
+static void until_it_was_killed(void)
+{
+    append_rows(1, 1, 1);
+    wait_for_text("closed\n");
+    for (int step = 2; !strstr(read_got(), "H\n"); step++) { // of its second life
+        append_rows(1, step, step);
+        clock_sleep_ms(100);
+    }
+}
+
+static void a_sink_that_closes_its_input_and_lives_on_is_started_again(void **state)
+{
+    char command[200];
+    (void)state;
+    write_script(
+        "if [ ! -e $1 ]; then echo 0; exec <&-; echo closed >>$1; exec sleep 1000; fi\n" STEPS
+        "done",
+        command);
+    play_attempt(command, "mine", 1, 0, until_it_was_killed);
+    assert_memory_equal(read_got(), "closed\nH\n1\n2\n", 13);
+}
+
+static void links_and_pipes_in_place_of_the_place_are_not_followed(void **state)
+{
+    char command[200], folder[100], other[100], file[120];
+    (void)state;
+    snprintf(folder, sizeof folder, "%s/sinks", root);
+    snprintf(other, sizeof other, "%s/other", root);
+    snprintf(file, sizeof file, "%s/mine", folder);
+    write_script(STEPS "done", command);
+    assert_int_equal(mkdir(other, 0755), 0);
+    assert_int_equal(symlink(other, folder), 0);
+    play_attempt(command, "mine", 1, 0, one_attempt);
+    assert_int_equal(rmdir(other), 0); // nothing lies there
+    assert_int_equal(unlink(folder), 0);
+    assert_int_equal(mkdir(folder, 0755), 0);
+    assert_int_equal(mkfifo(file, 0600), 0);
+    play_attempt(command, "mine", 2, 1, a_resumed_one);
+    assert_string_equal(read_got(), "H\n1\n2\n3\nH\n1\n2\n3\n4\n5\n");
+    assert_non_null(strstr(place(), "\"step\":5"));
+}
+
+static void whose_folder_is_deleted(void)
+{
+    append_rows(1, 1, 3);
+    wait_for_text("3\n");
+    assert_int_equal(temp_folder_remove(root), 0);
+}
+
+static void a_deleted_folder_does_not_come_back(void **state)
+{
+    char command[200];
+    (void)state;
+    write_script(STEPS "done", command);
+    play_attempt(command, "mine", 1, 0, whose_folder_is_deleted);
+    assert_int_not_equal(access(root, F_OK), 0);
+    assert_int_equal(mkdir(root, 0700), 0); // for the end of the test
+}
+
 static void many_rows(void)
 {
     append_rows(1, 1, 3000); // more than a pipe holds
@@ -318,9 +415,14 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(rows_of_older_attempts_hold_up_to_where_newer_ones_began),
         CASE(what_is_no_whole_row_is_left_out),
+        CASE(a_half_row_costs_none_of_the_next_attempt),
+        CASE(a_line_without_end_costs_no_row_behind_it),
         CASE(a_sink_gets_each_step_once_over_attempts),
         CASE(a_sink_that_dies_is_started_again_behind_what_it_reported),
         CASE(a_command_that_is_not_there_swallows_no_row),
+        CASE(a_sink_that_closes_its_input_and_lives_on_is_started_again),
+        CASE(links_and_pipes_in_place_of_the_place_are_not_followed),
+        CASE(a_deleted_folder_does_not_come_back),
         CASE(a_sink_that_hangs_is_left_and_its_rows_are_given_again),
         CASE(a_flood_of_words_holds_nothing_up),
         CASE(nothing_of_the_worker_is_open_in_a_sink),

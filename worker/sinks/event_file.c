@@ -253,10 +253,11 @@ static int64_t find_end(int fd, int64_t size)
     return whole ? at : last;
 }
 
-int event_file_open(const char *path, struct event_file *f, struct err *e)
+int event_file_open(int folder, const char *path, struct event_file *f, struct err *e)
 {
     struct stat st;
-    *f = (struct event_file){.fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644)};
+    *f = (struct event_file){
+        .fd = openat(folder, path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644)};
     if (f->fd < 0)
         return err_errno(e, ERR_IO, "cannot open %s", path);
     int rc = fstat(f->fd, &st) ? err_errno(e, ERR_IO, "cannot see %s", path) : 0;

@@ -26,8 +26,9 @@ struct event_file {
     struct buf summary, value, part; // of it, and room for what lies in them
 };
 
-// Makes the file with its first record if it is not there. On failure there is nothing to close.
-int event_file_open(const char *path, struct event_file *f, struct err *e);
+// Makes the file with its first record if it is not there; `path` starts at `folder`, which may be
+// AT_FDCWD, and a link is refused. On failure there is nothing to close.
+int event_file_open(int folder, const char *path, struct event_file *f, struct err *e);
 // Nothing of what was gathered is in the file after a failure; it stays gathered.
 int event_file_write(struct event_file *f, struct err *e);
 int event_file_sync(struct event_file *f, struct err *e);

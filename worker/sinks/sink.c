@@ -8,15 +8,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "common/base/child.h"
 #include "common/base/clock.h"
-#include "common/base/folder.h"
 #include "common/base/heap.h"
 #include "common/base/json.h"
 #include "common/base/log.h"
+#include "common/ckpt/durable.h"
 
 #define FIRST_RESTART_NS (1 * CLOCK_S)
 #define LAST_RESTART_NS  (256 * CLOCK_S)
@@ -26,7 +27,54 @@
 #define TERM_NS          (500 * CLOCK_MS)
 enum { UNSENT_MAX = 64 << 10, LAST_LINES = 5, TURN_READS = 16 };
 
+static void close_end(int *fd)
+{
+    if (*fd >= 0)
+        close(*fd);
+    *fd = -1;
+}
+
 // ---- the place ----
+
+// The folder is in the hands of whoever may write to the job's: no link in it is followed.
+static int open_folder(const struct sink *s)
+{
+    return open(s->folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+}
+
+static void read_file(const struct sink *s, char *out, size_t size)
+{
+    struct stat st;
+    int folder = open_folder(s), fd = -1;
+    ssize_t n = -1;
+    if (folder >= 0)
+        fd = openat(folder, s->name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd >= 0 && !fstat(fd, &st) && S_ISREG(st.st_mode))
+        n = read(fd, out, size - 1);
+    out[n > 0 ? n : 0] = 0;
+    close_end(&fd);
+    close_end(&folder);
+}
+
+static int write_file(const struct sink *s, const struct buf *text, struct err *e)
+{
+    char tmp[80];
+    snprintf(tmp, sizeof tmp, ".%s.new", s->name);
+    (void)mkdir(s->folder, 0700); // alone: a job's folder that was deleted is not made again
+    int folder = open_folder(s);
+    if (folder < 0)
+        return err_errno(e, ERR_IO, "cannot open %s, a folder and no link", s->folder);
+    (void)unlinkat(folder, tmp, 0);
+    int rc = durable_write_file(folder, tmp, text->data, text->len, e);
+    if (!rc && renameat(folder, tmp, folder, s->name))
+        rc = err_errno(e, ERR_IO, "cannot rename %s in %s", tmp, s->folder);
+    if (rc)
+        (void)unlinkat(folder, tmp, 0);
+    else
+        rc = durable_fsync(folder, s->folder, e);
+    close(folder);
+    return rc;
+}
 
 static void read_place(struct sink *s)
 {
@@ -36,8 +84,8 @@ static void read_place(struct sink *s)
     int64_t attempt;
     arena_init(&a);
     s->stored = (struct sink_place){0};
-    if (!folder_read(s->folder, s->name, text, sizeof text, NULL) &&
-        !json_parse(&a, text, strlen(text), &json, NULL) && json->type == JSON_OBJECT &&
+    read_file(s, text, sizeof text);
+    if (!json_parse(&a, text, strlen(text), &json, NULL) && json->type == JSON_OBJECT &&
         !json_get_int(json, "attempt", &attempt, NULL) &&
         !json_get_int(json, "step", &s->stored.step, NULL) &&
         !json_get_int(json, "byte", &s->stored.byte, NULL) && s->stored.byte >= 0)
@@ -58,8 +106,7 @@ static void save_place(struct sink *s, int64_t now)
     buf_printf(&text, "{\"attempt\":%llu,\"step\":%lld,\"byte\":%lld}\n",
                (unsigned long long)s->stored.attempt, (long long)s->stored.step,
                (long long)s->stored.byte);
-    int rc = folder_make(s->folder, &e);
-    rc = rc ? rc : folder_write(s->folder, s->name, text.data, FOLDER_DURABLE, &e);
+    int rc = write_file(s, &text, &e);
     if (rc && s->saved_ns >= 0) // the next start gives some rows again
         log_warn("sink", "job=%s sink=%s cannot note what it has: %s", s->job, s->name, e.text);
     if (!rc)
@@ -78,13 +125,6 @@ static void store_rows(struct sink *s, int64_t upto)
 }
 
 // ---- its process ----
-
-static void close_end(int *fd)
-{
-    if (*fd >= 0)
-        close(*fd);
-    *fd = -1;
-}
 
 static void put_off(struct sink *s, int64_t now)
 {
@@ -282,6 +322,15 @@ static bool give_rows(struct sink *s, int64_t now)
         if (!s->unsent.len)
             return s->given - s->reported < SINK_WINDOW;
         ssize_t n = write(s->in, s->unsent.data, s->unsent.len);
+        if (n < 0 && errno == EPIPE) { // it has ended, or does without rows
+            int status;
+            close_end(&s->in);
+            (void)child_end(s->pid, TERM_NS, &status);
+            if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL)
+                log_warn("sink", "job=%s sink=%s had closed its input, and was killed", s->job,
+                         s->name);
+            take_death(s, status, now);
+        }
         if (n <= 0)
             return false;
         s->moved_ns = now;

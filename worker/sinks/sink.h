@@ -3,7 +3,7 @@
 // Inside worker/sinks/ only.
 //
 // A row is stored once the sink has reported it, by a number alone on a line of its standard output: how
-// many rows of this process are durable; it reports 0 as soon as it is ready. Of a process that has not
+// many rows of this process are durable; it reports 0 as its first act. Of a process that has not
 // reported for 10 s after its start, a row is stored once it is in the pipe. What is stored is remembered
 // in STORE/sinks/NAME as {"attempt","step","byte"}; what is not is given again, to the next process or
 // the next attempt.

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "common/base/err.h"
+#include "common/base/log.h"
 #include "common/metrics/rows.h"
 
 enum { PIECE = 256 << 10, ATTEMPTS_MAX = 4096 };
@@ -47,10 +48,15 @@ static bool read_more(struct tail *t)
     memmove(t->text.data, t->text.data + t->at, t->text.len - t->at);
     t->text.len -= t->at;
     t->at = 0;
+    if (t->text.len > ROW_BYTES_MAX) {
+        if (!t->warned)
+            log_warn("sink", "%s: a line is longer than %d bytes, and is left out", t->path,
+                     ROW_BYTES_MAX);
+        t->warned = t->skips = true;
+        t->text.len = 0;
+    }
     buf_reserve(&t->text, PIECE);
-    ssize_t n = t->text.len < ROW_BYTES_MAX
-                    ? pread(t->fd, t->text.data + t->text.len, PIECE - 1, t->end)
-                    : 0;
+    ssize_t n = pread(t->fd, t->text.data + t->text.len, PIECE - 1, t->end);
     if (n > 0) {
         t->text.len += (size_t)n;
         t->end += n;
@@ -69,6 +75,7 @@ void tail_seek(struct tail *t, int64_t from, uint64_t newest)
 {
     buf_reserve(&t->text, PIECE);
     t->text.len = t->at = 0;
+    t->skips = false;
     t->end = from;
     t->newest = newest;
 }
@@ -84,11 +91,13 @@ static bool next_line(struct tail *t, struct tail_row *out)
         if (!end)
             continue;
         struct row row;
+        bool rest = t->skips;
+        t->skips = false;
         out->line = line;
         out->len = (size_t)(end - line) + 1;
         t->at += out->len;
         out->end = t->end - (int64_t)(t->text.len - t->at);
-        if (!rows_read_line(line, out->len, &row))
+        if (rest || out->len > ROW_BYTES_MAX || !rows_read_line(line, out->len, &row))
             continue;
         out->step = row.step;
         out->attempt = row.attempt;
@@ -129,7 +138,7 @@ static void note_attempt(struct tail_attempts *a, uint64_t attempt, int64_t step
 
 void tail_look(const char *path, uint64_t own, int64_t resumed_at, struct tail_attempts *out)
 {
-    struct tail t = {.path = path, .own = own, .fd = -1};
+    struct tail t = {.path = path, .own = own, .fd = -1, .warned = true}; // those who read on warn
     struct tail_row row;
     uint64_t newest = 0;
     *out = (struct tail_attempts){0};

@@ -31,7 +31,8 @@ struct tail {
     ino_t inode;
     int64_t end; // of what was read into `text`
     struct buf text;
-    size_t at; // of the next line in it
+    size_t at;          // of the next line in it
+    bool skips, warned; // what comes belongs to a line that is too long; that was said
 };
 struct tail_row {
     const char *line; // with its newline; valid until the next call

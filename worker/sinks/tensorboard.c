@@ -14,6 +14,7 @@
 #include "worker/sinks/tensorboard.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <poll.h>
 #include <stdio.h>
@@ -41,7 +42,7 @@ enum {
 
 struct board {
     struct event_file file;
-    bool open, started, reports;
+    bool open, started;
     int64_t rows, reported,
         left_out;    // rows taken, of those how many were said to be durable; lines that are none
     int64_t sync_ns; // when what was taken is to be durable; 0: all is
@@ -233,9 +234,15 @@ static int take_header(struct board *b, struct arena *a, const struct json *head
     const char *dir = arena_printf(a, "%s/tensorboard", store);
     if (mkdir(dir, 0755) && errno != EEXIST)
         return err_errno(e, ERR_IO, "cannot make %s", dir);
-    rc = event_file_open(arena_printf(a, "%s/events.out.tfevents.weft", dir), &b->file, e);
-    b->open = !rc;
-    if (rc || b->file.continues || json_get_object(header, "resolved", &resolved, NULL))
+    int folder = open(dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (folder < 0)
+        return err_errno(e, ERR_IO, "cannot open %s, a folder and no link", dir);
+    rc = event_file_open(folder, "events.out.tfevents.weft", &b->file, e);
+    close(folder);
+    if (rc)
+        return err_wrap(e, "%s", dir);
+    b->open = true;
+    if (b->file.continues || json_get_object(header, "resolved", &resolved, NULL))
         return rc;
     struct settings *s = arena_new(a, struct settings);
     s->arena = a;
@@ -296,7 +303,6 @@ static int settle_rows(struct board *b, int out, struct err *e)
     rc = rc ? rc : event_file_sync(&b->file, e);
     if (rc)
         return rc;
-    b->reports = true;
     b->sync_ns = 0;
     b->reported = b->rows;
     int n = snprintf(text, sizeof text, "%lld\n", (long long)b->rows);
@@ -325,7 +331,7 @@ static int read_rows(struct board *b, int in, int out, struct buf *text, struct 
         text->len += (size_t)n;
         int rc = take_lines(b, text, e);
         if (!rc && b->open)
-            rc = b->reports ? event_file_write(&b->file, e) : settle_rows(b, out, e);
+            rc = event_file_write(&b->file, e);
         if (rc)
             return rc;
         if (b->rows > b->reported && !b->sync_ns)
@@ -337,7 +343,8 @@ int tensorboard_run(int in, int out, struct err *e)
 {
     struct board b = {.file.fd = -1};
     struct buf text = {0};
-    int rc = read_rows(&b, in, out, &text, e);
+    int rc = write(out, "0\n", 2) == 2 ? 0 : err_errno(e, ERR_IO, "nobody hears what is durable");
+    rc = rc ? rc : read_rows(&b, in, out, &text, e);
     if (!rc && b.open)
         rc = settle_rows(&b, out, e);
     if (b.left_out)

@@ -49,41 +49,22 @@ static size_t write_all(int fd, const char *data, size_t len)
     return done;
 }
 
-// Where the last whole line ends; −1: the file cannot be read.
-static off_t find_whole_end(int fd, off_t size)
-{
-    char piece[1 << 16];
-    for (off_t end = size; end > 0;) {
-        off_t begin = end > (off_t)sizeof piece ? end - (off_t)sizeof piece : 0;
-        ssize_t n = pread(fd, piece, (size_t)(end - begin), begin);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n != end - begin)
-            return -1;
-        const char *newline = memrchr(piece, '\n', (size_t)n);
-        if (newline)
-            return begin + (newline - piece) + 1;
-        end = begin;
-    }
-    return 0;
-}
-
-// Half a row at the end is of a process that was killed, or of a disk that was full.
-static int cut_torn_row(struct metrics *m, struct err *e)
+// Half a row at the end is of a process that was killed, or of a disk that was full. It stays, since
+// somebody who follows the file may have read it.
+static int look_for_half_row(struct metrics *m, struct err *e)
 {
     struct stat st;
+    char last = '\n';
     if (fstat(m->fd, &st))
         return err_errno(e, ERR_IO, "cannot read %s", m->path);
     if (!S_ISREG(st.st_mode))
         return err_set(e, ERR_IO, "%s is not a file: rows of metrics cannot be written there",
                        m->path);
-    off_t end = find_whole_end(m->fd, st.st_size);
-    if (end < 0)
+    if (st.st_size && pread(m->fd, &last, 1, st.st_size - 1) != 1)
         return err_errno(e, ERR_IO, "cannot read %s", m->path);
-    if (end == st.st_size)
-        return 0;
-    log_warn("metrics", "%s: its last row is not whole and is left out", m->path);
-    m->torn = ftruncate(m->fd, end) != 0;
+    m->torn = last != '\n';
+    if (m->torn)
+        log_warn("metrics", "%s: its last row is not whole and is left out", m->path);
     return 0;
 }
 
@@ -93,7 +74,7 @@ int metrics_open(const char *path, uint64_t attempt, struct metrics **out, struc
     *m = (struct metrics){.attempt = attempt};
     bool fits = (size_t)snprintf(m->path, sizeof m->path, "%s", path) < sizeof m->path;
     m->fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644);
-    int rc = m->fd < 0 ? err_errno(e, ERR_IO, "cannot open %s", path) : cut_torn_row(m, e);
+    int rc = m->fd < 0 ? err_errno(e, ERR_IO, "cannot open %s", path) : look_for_half_row(m, e);
     if (!fits)
         rc = err_set(e, ERR_LIMIT, "the path %s is too long", path);
     if (rc) {
@@ -310,15 +291,6 @@ static void print_row(struct metrics *m, const struct step_row *row)
     json_out_clear(w);
 }
 
-// Takes back the part of a row that was written, unless a zombie appended something behind it.
-static void take_back(struct metrics *m, size_t part)
-{
-    struct stat st;
-    off_t end = lseek(m->fd, 0, SEEK_CUR); // of what was written last
-    bool last = !fstat(m->fd, &st) && st.st_size == end;
-    m->torn = !last || ftruncate(m->fd, end - (off_t)part);
-}
-
 int metrics_write(struct metrics *m, const struct step_row *row, struct err *e)
 {
     buf_reset(&m->line);
@@ -328,10 +300,8 @@ int metrics_write(struct metrics *m, const struct step_row *row, struct err *e)
     buf_putc(&m->line, '\n');
     size_t written = write_all(m->fd, m->line.data, m->line.len);
     if (written < m->line.len) {
-        err_errno(e, ERR_IO, "cannot write %s", m->path);
-        if (written)
-            take_back(m, written);
-        return ERR_IO;
+        m->torn = m->torn || written;
+        return err_errno(e, ERR_IO, "cannot write %s", m->path);
     }
     m->torn = false;
     look_for_file(m, false);

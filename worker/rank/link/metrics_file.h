@@ -68,10 +68,10 @@ struct step_row {
 const char *row_speed_text(const struct step_row *row, char out[40]);
 
 struct metrics;
-// Opens the file to append, and makes it where there is none. A last row that is not whole is cut off,
-// with a warning in the log.
+// Opens the file to append, and makes it where there is none. A last row that is not whole stays,
+// with a warning in the log, and the next row begins on a new line.
 int metrics_open(const char *path, uint64_t attempt, struct metrics **out, struct err *e);
-// Non-finite numbers are written as null and listed under "nonfinite". After an error nothing of the
-// row is in the file, and the next row may be written.
+// Non-finite numbers are written as null and listed under "nonfinite". After an error half of the
+// row may be in the file, and the next row, which may be written, begins on a new line.
 int metrics_write(struct metrics *m, const struct step_row *row, struct err *e);
 void metrics_close(struct metrics *m); // null is fine
