@@ -290,25 +290,6 @@ static int list_committed(struct act *t, struct store *s, struct err *e)
     return 0;
 }
 
-// Makes the checkpoint of a step the newest, where it is whole: what was saved after it is set aside.
-static int go_back(struct store *s, int64_t step, struct err *e)
-{
-    struct store_entry id;
-    struct load l = {0};
-    int rc = store_find_step(s, step, &id, e);
-    if (rc == ERR_NOTFOUND)
-        return e->code = ERR_INVALID; // no other try helps
-    if (rc)
-        return rc;
-    rc = load_open(&l, s, id.epoch, step, e);
-    rc = rc ? rc : load_verify(&l, NULL, NULL, e);
-    load_close(&l);
-    if (rc && rc != ERR_IO)
-        rc = e->code = ERR_INVALID;
-    return rc ? err_wrap(e, "the checkpoint of step %lld to continue from", (long long)step)
-              : store_set_aside(s, id, e);
-}
-
 // Finds where a job without checkpoints of its own begins, once: what an attempt before has pinned is
 // opened again.
 static int pin_source(struct act *t, const struct store *s, struct err *e)
@@ -354,7 +335,9 @@ static int fence_store(struct act *t, struct store *s, struct err *e)
         t->answer.greatest = (uint64_t)greatest;
     if (rc)
         return rc;
-    rc = t->ask->goes_back ? go_back(s, t->ask->from_step, e) : 0;
+    // A coordinator of before says no more than the step.
+    bool goes_back = t->ask->goes_back || t->ask->from_step > 0;
+    rc = goes_back ? load_make_newest(s, epoch, t->ask->from_step, e) : 0;
     rc = rc ? rc : list_committed(t, s, e);
     if (rc)
         return rc;
@@ -376,11 +359,23 @@ static int fence_store(struct act *t, struct store *s, struct err *e)
     return rc;
 }
 
+// Takes away the probe of an attempt and what is older than it, of attempts before it. The probe of an
+// attempt after it stays: a fence may be late.
+static void discard_probes(const Weft__V1__Storage *ask, struct store *s)
+{
+    char probe[PROBE_NAME_MAX], probed[PROBE_NAME_MAX];
+    probe_name(PROBE, ask, probe);
+    probe_name(PROBED, ask, probed);
+    store_discard(s, PROBE, probed);
+    store_discard(s, PROBED, probed);
+    store_discard(s, probe, NULL);
+    store_discard(s, probed, NULL);
+}
+
 // Tidies up after an attempt, unless there is a greater epoch: then another attempt's fence has
 // swept, or will.
 static int tidy_folder(struct act *t, struct store *s, struct err *e)
 {
-    char probe[PROBE_NAME_MAX];
     int64_t greatest = 0, epoch = (int64_t)t->ask->epoch;
     if (s->fd < 0)
         return 0;
@@ -391,10 +386,7 @@ static int tidy_folder(struct act *t, struct store *s, struct err *e)
     int rc = store_fence(s, epoch, t->ask->attempt, &greatest, e);
     if (rc)
         return rc == ERR_FENCED ? 0 : rc;
-    probe_name(PROBE, t->ask, probe);
-    store_discard(s, probe);
-    probe_name(PROBED, t->ask, probe);
-    store_discard(s, probe);
+    discard_probes(t->ask, s);
     store_sweep(s, epoch, INT64_MAX);
     return 0;
 }
@@ -575,8 +567,7 @@ static void *run_act(void *arg)
         explain_failure(t, rc, &e);
     push_answer(s, &t->answer);
     if (t->ask->op == WEFT__V1__STORAGE_OP__STORAGE_FENCE && t->answer.ok) {
-        store_discard(&store, PROBE);
-        store_discard(&store, PROBED);
+        discard_probes(t->ask, &store);
         store_sweep(&store, (int64_t)t->ask->epoch, 0);
     }
     store_close(&store);

@@ -371,3 +371,21 @@ int load_open_newest_good(struct load *l, const struct store *s,
         *e = first;
     return first.code;
 }
+
+int load_make_newest(struct store *s, int64_t epoch, int64_t step, struct err *e)
+{
+    struct store_entry id;
+    struct load l = {0};
+    int rc = store_find_step(s, step, &id, e);
+    if (rc == ERR_NOTFOUND)
+        return e->code = ERR_INVALID; // no other try helps
+    if (rc)
+        return rc;
+    rc = load_open(&l, s, id.epoch, step, e);
+    rc = rc ? rc : load_verify(&l, NULL, NULL, e);
+    load_close(&l);
+    if (rc && rc != ERR_IO)
+        rc = e->code = ERR_INVALID;
+    return rc ? err_wrap(e, "the checkpoint of step %lld to continue from", (long long)step)
+              : store_set_aside(s, epoch, id, e);
+}

@@ -51,3 +51,7 @@ enum { DAMAGED_MAX = 64 };
 int load_open_newest_good(struct load *l, const struct store *s,
                           void (*refused)(void *arg, struct store_entry which, const struct err *e),
                           void *arg, struct err *e);
+// Makes the checkpoint of a step the newest, for the attempt of `epoch`: what was saved after it is set
+// aside once every byte of it was read. That may take so long that another attempt has begun:
+// ERR_FENCED. ERR_INVALID: there is none of that step, or it is damaged.
+int load_make_newest(struct store *s, int64_t epoch, int64_t step, struct err *e);

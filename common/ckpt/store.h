@@ -100,9 +100,11 @@ int store_delete(struct store *s, int64_t epoch, int64_t step, struct err *e);
 // another folder lies there meanwhile. *absent, which may be null: there was nothing to remove.
 int store_destroy(struct store *s, const char *root, bool *absent, struct err *e);
 // Durably takes every checkpoint out of the scan that was saved after `from`, which stays: it is
-// called aside-step-… from now on. That of an older epoch and a later step goes too.
-int store_set_aside(struct store *s, struct store_entry from, struct err *e);
-// Renames what begins with `prefix` so that the next sweep removes it. Best effort.
-void store_discard(struct store *s, const char *prefix);
+// called aside-step-… from now on. That of an older epoch and a later step goes too. ERR_FENCED: a
+// greater epoch than `epoch` has begun, whose checkpoints stay.
+int store_set_aside(struct store *s, int64_t epoch, struct store_entry from, struct err *e);
+// Renames what begins with `prefix` so that the next sweep removes it: all of it, or what was changed
+// before the entry `mark` was. Best effort.
+void store_discard(struct store *s, const char *prefix, const char *mark);
 // Removes .dead-* and .trash-*, and what (epoch, steps below `step`) left open. Best effort.
 void store_sweep(struct store *s, int64_t epoch, int64_t step);

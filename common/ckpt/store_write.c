@@ -221,7 +221,7 @@ int store_destroy(struct store *s, const char *root, bool *absent, struct err *e
     return rc;
 }
 
-int store_set_aside(struct store *s, struct store_entry from, struct err *e)
+int store_set_aside(struct store *s, int64_t epoch, struct store_entry from, struct err *e)
 {
     struct arena a = {0};
     struct store_entry *all;
@@ -232,7 +232,9 @@ int store_set_aside(struct store *s, struct store_entry from, struct err *e)
             continue;
         store_entry_name(all[i].epoch, all[i].step, name);
         snprintf(aside, sizeof aside, STORE_ASIDE "%s", name);
-        rc = durable_rename_new(s->fd, name, aside, e);
+        rc = store_check_epoch(s, epoch, NULL, e);
+        if (!rc)
+            rc = durable_rename_new(s->fd, name, aside, e);
     }
     arena_clear(&a);
     return rc ? rc : durable_fsync(s->fd, s->path, e);
@@ -241,23 +243,38 @@ int store_set_aside(struct store *s, struct store_entry from, struct err *e)
 struct discard {
     struct store *s;
     const char *prefix;
+    const struct timespec *before; // null: all
 };
+
+static bool is_before(const struct timespec *a, const struct timespec *b)
+{
+    return a->tv_sec < b->tv_sec || (a->tv_sec == b->tv_sec && a->tv_nsec < b->tv_nsec);
+}
 
 static int discard_entry(void *arg, const char *name, struct err *e)
 {
     const struct discard *d = arg;
     char trash[STORE_NAME_MAX];
+    struct stat st;
     (void)e;
     if (!store_begins(name, d->prefix, NULL))
+        return 0;
+    if (d->before &&
+        (fstatat(d->s->fd, name, &st, AT_SYMLINK_NOFOLLOW) || !is_before(&st.st_mtim, d->before)))
         return 0;
     store_fresh_name(STORE_TRASH, "discarded", trash);
     (void)renameat(d->s->fd, name, d->s->fd, trash);
     return 0;
 }
 
-void store_discard(struct store *s, const char *prefix)
+void store_discard(struct store *s, const char *prefix, const char *mark)
 {
-    struct discard d = {s, prefix};
+    struct discard d = {s, prefix, NULL};
+    struct stat st;
+    if (mark && fstatat(s->fd, mark, &st, AT_SYMLINK_NOFOLLOW))
+        return;
+    if (mark)
+        d.before = &st.st_mtim;
     (void)durable_list(s->fd, discard_entry, &d, NULL);
 }
 

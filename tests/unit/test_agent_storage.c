@@ -211,6 +211,32 @@ static void a_fence_takes_the_probes_away(void **state)
     assert_false(there(r, ".probed-a1"));
 }
 
+static void a_late_fence_leaves_the_probe_of_a_later_attempt(void **state)
+{
+    struct rig *r = *state;
+    r->ask.nonce = frame_text("n");
+    r->ask.attempt = frame_text("a0"); // it ended before its fence
+    works(r, r->a, OP(WRITE));
+    char path[200];
+    const struct timespec earlier[2] = {{1000, 0}, {1000, 0}};
+    snprintf(path, sizeof path, "%s/ckpt/tiny-01234567/.probe-a0", r->root);
+    assert_int_equal(utimensat(AT_FDCWD, path, earlier, 0), 0);
+    r->ask.attempt = frame_text("a1");
+    works(r, r->a, OP(WRITE));
+    works(r, r->a, OP(RENAME));
+    r->ask.attempt = frame_text("a2");
+    works(r, r->b, OP(WRITE));
+    r->ask.attempt = frame_text("a3");
+    works(r, r->b, OP(WRITE));
+    works(r, r->b, OP(RENAME));
+    r->ask.attempt = frame_text("a1");
+    works(r, r->a, OP(FENCE));
+    storage_close(r->a); // tidying goes on after the answer
+    r->a = NULL;
+    assert_false(there(r, ".probe-a0") || there(r, ".probed-a1"));
+    assert_true(there(r, ".probe-a2") && there(r, ".probed-a3"));
+}
+
 static void an_ended_job_s_folder_is_swept_of_what_was_being_written(void **state)
 {
     struct rig *r = *state;
@@ -516,6 +542,7 @@ int main(void)
         CASE(a_fence_of_an_epoch_beyond_all_is_a_matter_of_configuration),
         CASE(a_fence_lists_what_it_cannot_use),
         CASE(a_fence_takes_the_probes_away),
+        CASE(a_late_fence_leaves_the_probe_of_a_later_attempt),
         CASE(an_ended_job_s_folder_is_swept_of_what_was_being_written),
         CASE(a_folder_that_is_gone_is_not_made_again_to_be_swept),
         CASE(a_damaged_checkpoint_is_listed_as_bad_with_the_reason),

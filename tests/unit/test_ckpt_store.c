@@ -136,7 +136,7 @@ static void behind_a_checkpoint_that_a_person_goes_back_to_nothing_is_left(void 
     fx_save(f, 2, 20);
     fx_save(f, 3, 5);
     for (int again = 0; again < 2; again++) {
-        assert_int_equal(store_set_aside(&f->store, (struct store_entry){2, 10}, &e), 0);
+        assert_int_equal(store_set_aside(&f->store, 4, (struct store_entry){2, 10}, &e), 0);
         assert_int_equal(store_scan(&f->store, &f->arena, &list, &n, &e), 0);
         assert_int_equal(n, 2);
         assert_memory_equal(list, want, sizeof want);
@@ -145,6 +145,23 @@ static void behind_a_checkpoint_that_a_person_goes_back_to_nothing_is_left(void 
     }
     store_sweep(&f->store, 4, 100);
     assert_true(fx_exists(f, "aside-step-00000030.e1/COMMIT"));
+}
+
+static void an_attempt_that_is_over_sets_nothing_aside(void **state)
+{
+    struct fixture *f = *state;
+    struct err e = {0};
+    int64_t greatest;
+    fx_save(f, 1, 10);
+    fx_save(f, 1, 20);
+    assert_int_equal(store_fence(&f->store, 2, "attempt-a", &greatest, &e), 0);
+    assert_int_equal(store_fence(&f->store, 3, "attempt-b", &greatest, &e), 0);
+    struct store_entry from = {1, 10};
+    assert_int_equal(store_set_aside(&f->store, 2, from, &e), ERR_FENCED);
+    assert_int_equal(load_make_newest(&f->store, 2, 10, &e), ERR_FENCED);
+    assert_true(fx_exists(f, "step-00000020.e1/COMMIT"));
+    assert_int_equal(load_make_newest(&f->store, 3, 10, &e), 0);
+    assert_true(fx_exists(f, "aside-step-00000020.e1/COMMIT"));
 }
 
 static void an_epoch_that_weft_never_gives_refuses_the_fence_and_is_named(void **state)
@@ -485,6 +502,7 @@ int main(void)
         FX_TEST(a_commit_gives_the_final_name_and_may_be_repeated),
         FX_TEST(the_newest_is_the_greatest_epoch_then_step),
         FX_TEST(behind_a_checkpoint_that_a_person_goes_back_to_nothing_is_left),
+        FX_TEST(an_attempt_that_is_over_sets_nothing_aside),
         FX_TEST(a_shard_that_is_missing_or_short_stops_the_commit),
         FX_TEST(an_epoch_that_weft_never_gives_refuses_the_fence_and_is_named),
         FX_TEST(a_checkpoint_that_was_copied_here_counts_as_its_epoch),
