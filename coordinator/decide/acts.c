@@ -107,6 +107,18 @@ static void note_threads(struct job_record *j, const Weft__V1__SubmitRequest *q,
     heap_set(&j->threads_why, why);
 }
 
+// A request of before says no more than the step.
+static bool asks_back(bool goes_back, int64_t from_step)
+{
+    return goes_back || from_step > 0;
+}
+
+static void set_begin(struct job_record *j, bool goes_back, int64_t from_step)
+{
+    j->goes_back = goes_back;
+    j->from_step = goes_back ? from_step : 0;
+}
+
 // known_id: of a job that a lost database knew; null: a new one.
 static void start_job(struct coord *c, const struct coord_event *ev, const char *known_id)
 {
@@ -116,8 +128,8 @@ static void start_job(struct coord *c, const struct coord_event *ev, const char 
     const struct job_record *of = job_paths_source(c, ev->facts[0]->source, a, &step);
     struct job_record *j = job_create(c, ev->facts[0], known_id, ev->who, ev->submit->base_dir);
     j->trusts_folder = known_id != NULL;
-    j->goes_back = known_id && ev->submit->goes_back;
-    j->from_step = ev->submit->from_step;
+    set_begin(j, known_id && asks_back(ev->submit->goes_back, ev->submit->from_step),
+              ev->submit->from_step);
     if (of && *of->store)
         heap_set(&j->source,
                  step < 0 ? of->id : arena_printf(a, "%s@%lld", of->id, (long long)step));
@@ -177,7 +189,7 @@ static int check_change(const struct job_record *j, const Weft__V1__SubmitReques
                        facts->identity);
     if (j->deleting)
         return err_set(e, ERR_REFUSED, "it is being deleted");
-    if (q->goes_back)
+    if (asks_back(q->goes_back, q->from_step))
         return check_step(j, q->from_step, facts->steps, e);
     if (facts->steps >= j->committed_step && !done)
         return 0;
@@ -192,7 +204,7 @@ static int change_job(struct job_record *j, const struct coord_event *ev, struct
     struct buf changes = {0};
     struct job_note n = NOTE(CHANGED);
     int before = j->threads;
-    bool goes_back = ev->submit->goes_back;
+    bool goes_back = asks_back(ev->submit->goes_back, ev->submit->from_step);
     n.step = goes_back ? ev->submit->from_step : j->committed_step;
     int rc = check_change(j, ev->submit, facts, e);
     buf_puts(&changes, facts->changes);
@@ -201,8 +213,7 @@ static int change_job(struct job_record *j, const struct coord_event *ev, struct
     if (!rc) {
         job_change(j, facts);
         j->must_resume = j->must_resume || j->committed_step >= 0;
-        j->goes_back = goes_back;
-        j->from_step = ev->submit->from_step;
+        set_begin(j, goes_back, ev->submit->from_step);
         if (facts->threads)
             note_threads(j, ev->submit, before);
         heap_set(&j->base_dir, ev->submit->base_dir);
@@ -385,7 +396,7 @@ static void make_event_text(const struct verb *v, const struct coord_event *ev, 
 {
     const char *who = ev->who && ev->who[0] ? ev->who : "somebody", *why = ev->act->why;
     char from[40] = "";
-    if (ev->act->goes_back)
+    if (asks_back(ev->act->goes_back, ev->act->from_step))
         snprintf(from, sizeof from, " from step %lld", (long long)ev->act->from_step);
     snprintf(out, 300, "%s by %.80s%s%s%.140s", event_word(v->event), who, from, why[0] ? ": " : "",
              why);
@@ -445,7 +456,7 @@ static const char *carry_out(struct job_record *j, const struct verb *v, const s
 {
     struct job_note n = {v->event, -1, NULL, -1};
     const struct job_record *waits;
-    bool goes_back = ev->act->goes_back;
+    bool goes_back = asks_back(ev->act->goes_back, ev->act->from_step);
     char text[300];
     make_event_text(v, ev, text);
     if (j->found[0] && v->to == JOB_QUEUED)
@@ -480,10 +491,8 @@ static const char *carry_out(struct job_record *j, const struct verb *v, const s
             return e->text;
         if (v->to == JOB_QUEUED)
             recover_forgive(j);
-        if (v->event == EVENT_RESUMED) {
-            j->goes_back = goes_back;
-            j->from_step = ev->act->from_step;
-        }
+        if (v->event == EVENT_RESUMED)
+            set_begin(j, goes_back, ev->act->from_step);
         heap_set(&j->goal_why, text);
         job_move(j, v->to, JOB_NONE, &n, "%s", text);
         return NULL;

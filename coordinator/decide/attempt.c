@@ -237,7 +237,7 @@ static void send_storage(struct attempt *at, struct attempt_host *h, Weft__V1__S
     s.nonce = h->nonce;
     if (op == WEFT__V1__STORAGE_OP__STORAGE_FENCE) {
         s.from_step = j->from_step;
-        s.goes_back = j->goes_back;
+        s.goes_back = j->goes_back || j->from_step > 0; // a row of before has no more than the step
         s.losses = j->keep_best;
         s.source = resolve_source(j, a, &s.source_step);
     }

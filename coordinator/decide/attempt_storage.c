@@ -26,9 +26,9 @@ static void wait_for_room(struct attempt *at, const struct attempt_host *h, cons
 }
 
 static void fail_storage(struct attempt *at, const struct attempt_host *h, const char *why,
-                         bool config)
+                         enum fault_kind kind)
 {
-    struct fault f = {.kind = config || at->phase < PHASE_FENCE ? FAULT_CONFIG : FAULT_RANK,
+    struct fault f = {.kind = kind,
                       .event = EVENT_FAILED,
                       .rank = -1,
                       .host = host_name(h->host),
@@ -217,7 +217,7 @@ static void fence_again(struct attempt *at, const struct attempt_host *h, uint64
         char why[100];
         snprintf(why, sizeof why, "the folder knows epoch %llu, and %d is the last that weft gives",
                  (unsigned long long)greatest, EPOCH_MAX);
-        fail_storage(at, h, why, true);
+        fail_storage(at, h, why, FAULT_CONFIG);
         return;
     }
     j->epoch = base + 1;
@@ -231,7 +231,7 @@ static void take_fence(struct attempt *at, const Weft__V1__StorageDone *d)
     struct job_record *j = at->job;
     struct job_note n = NOTE(BEGUN);
     int64_t had = j->committed_step;
-    bool went_back = j->goes_back;
+    bool went_back = j->goes_back || j->from_step > 0;
     report_unused_saves(at, d);
     take_scan(at, d);
     heap_set(&j->store, d->store);
@@ -245,10 +245,11 @@ static void take_fence(struct attempt *at, const Weft__V1__StorageDone *d)
     if (!from && !refusal && j->source_steps && d->source_step >= j->steps)
         refusal = "checkpoint.load.step: train.steps is no more than the step of checkpoint.from";
     if (refusal) {
-        fail_storage(at, at->hosts, refusal, true);
+        fail_storage(at, at->hosts, refusal, FAULT_CONFIG);
         return;
     }
     j->must_resume = j->trusts_folder = j->goes_back = false;
+    j->from_step = 0;
     j->restore_step = !from && j->source_steps ? d->source_step : 0;
     if (from) {
         char name[64];
@@ -298,7 +299,8 @@ void attempt_storage(struct attempt *at, struct attempt_host *h, const Weft__V1_
         return;
     }
     if (!d->ok) {
-        fail_storage(at, h, d->why, d->config);
+        fail_storage(at, h, d->why,
+                     d->config || at->phase < PHASE_FENCE ? FAULT_CONFIG : FAULT_RANK);
         return;
     }
     h->done = true;
@@ -312,13 +314,16 @@ void attempt_storage(struct attempt *at, struct attempt_host *h, const Weft__V1_
     attempt_enter(at, at->phase + 1);
 }
 
+// A host does one act of a job at a time: the first act of an attempt may wait for the fence of the
+// attempt before it, which reads for long. Until there is an answer the job tries again.
 void attempt_storage_overdue(struct attempt *at)
 {
     char why[60];
     snprintf(why, sizeof why, "no answer within %d s", (int)attempt_limit_s(at->phase));
     for (int i = 0; i < at->nhosts; i++)
         if (attempt_asks(at, &at->hosts[i])) {
-            fail_storage(at, &at->hosts[i], why, false);
+            fail_storage(at, &at->hosts[i], why,
+                         at->phase < PHASE_FENCE ? FAULT_OUTSIDE : FAULT_RANK);
             return;
         }
 }

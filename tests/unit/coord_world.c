@@ -283,6 +283,8 @@ static void do_storage(struct world *w, int host, const Weft__V1__Storage *s)
     NEW(StorageDone, storage_done, d);
     Weft__V1__Checkpoint found[SAVES], *list[SAVES];
     bool fence = s->op == WEFT__V1__STORAGE_OP__STORAGE_FENCE;
+    if (fence)
+        w->asked_back = s->goes_back ? s->from_step : -1;
     if (w->no_storage || (fence && w->no_fence))
         return;
     if (s->op == WEFT__V1__STORAGE_OP__STORAGE_TIDY && !w->storage_fails) {

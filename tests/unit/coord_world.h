@@ -83,6 +83,7 @@ struct world {
     int deletions;      // asked for, of whichever host
     const char *source; // what a fence says that the job begins with; null: nothing
     int64_t source_step;
+    int64_t asked_back;                  // step that the newest fence goes back to; -1: to none
     char asked_source[100], notice[500]; // of the newest fence and submit
     bool storage_config, storage_full;
     bool restored; // the next restart's database is an older copy, says a person

@@ -5,6 +5,7 @@
 #include "tests/unit/coord_world.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 static void test_a_job_goes_from_submit_to_succeeded(void **state)
@@ -177,13 +178,41 @@ static void test_a_store_that_is_not_shared_fails_the_job_naming_the_host(void *
     assert_int_equal(w->starts, 0);
 }
 
-static void test_a_storage_that_never_answers_fails_the_job(void **state)
+// A host that is still busy with the fence of the attempt before answers late, and how late is not the
+// job's fault: it tries again for as long as that takes, ever more rarely.
+static void test_a_storage_that_answers_late_is_asked_again(void **state)
 {
     struct world *w = *state;
     w->no_storage = true;
-    const char *job = world_job_alone(w, 1, "");
-    world_pass(w, 61000);
-    assert_state(w, job, FAILED);
+    const char *job = world_job_alone(w, 1, CALM);
+    for (int i = 0; i < 60; i++)
+        world_pass(w, 61000);
+    assert_true(world_events(w, job, "failed") > 3);
+    assert_false(job_state_ended(world_state(w, job)));
+    w->no_storage = false;
+    for (int i = 0; i < 20; i++)
+        world_pass(w, 61000);
+    assert_state(w, job, RUNNING);
+}
+
+// A row of before has the step and nothing else.
+static void test_a_job_that_was_to_go_back_does_so_after_an_upgrade(void **state)
+{
+    struct world *w = *state;
+    w->no_fence = true;
+    const char *job = world_job_alone(w, 1, CALM);
+    char key[80];
+    snprintf(key, sizeof key, "job %s", job);
+    world_restart(w);
+    world_attach(w, 0);
+    assert_int_equal(w->asked_back, -1);
+    world_crash(w);
+    struct job_record *row = w->rows[world_row(w, key)]->job;
+    row->from_step = 4;
+    row->goes_back = false;
+    world_restart(w);
+    world_attach(w, 0);
+    assert_int_equal(w->asked_back, 4);
 }
 
 static void test_the_order_goes_out_when_all_shards_are_in(void **state)
@@ -481,7 +510,8 @@ int main(void)
         CASE(test_the_newest_good_checkpoint_is_restored),
         CASE(test_the_last_checkpoint_found_by_the_scan_ends_the_job),
         CASE(test_a_store_that_is_not_shared_fails_the_job_naming_the_host),
-        CASE(test_a_storage_that_never_answers_fails_the_job),
+        CASE(test_a_storage_that_answers_late_is_asked_again),
+        CASE(test_a_job_that_was_to_go_back_does_so_after_an_upgrade),
         CASE(test_the_order_goes_out_when_all_shards_are_in),
         CASE(test_a_failed_shard_aborts_and_training_continues),
         CASE(test_retention_deletes_what_is_older),
