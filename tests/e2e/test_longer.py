@@ -223,7 +223,7 @@ def test_the_first_start_of_a_run_decides_its_threads_and_later_ones_keep_them(p
     unpinned(run, toy, train__steps=10)
     plan = runs.weft("plan", str(run.file), "--full")
     assert "threads of a device: decided when the job first starts" in plan.out, plan
-    named = ("plan", str(run.file), "-s", "resources.threads=2")
+    named = ("plan", str(run.file), "--full", "-s", "resources.threads=2")
     assert "a device uses 2 threads: resources.threads of the job\n" in runs.weft(*named).out
     told = json.loads(runs.weft(*named, "--json").out)
     assert (told["threads"], told["threads_why"]) == (2, None)
