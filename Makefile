@@ -693,7 +693,7 @@ tsan:
 	    UNIT_TESTS="$(UNIT_COLLECTIVE) $(UNIT_RANK) ckpt_snapshot data_prepare data_bpe" OPS_TESTS= PARITY_TESTS= SIM_TESTS= CUDA_PARTS= CUDA_INCLUDE= \
 	    SERVICE_TESTS="$(UNIT_RPC) coord_http coord_service agent_storage agent_daemon" sanitized
 .PHONY: sanitized
-sanitized: $(BUILD)/libweft_cpu.so tests
+sanitized: $(BUILD)/libweft_cpu.so $(BUILD)/weft-sink tests
 	$(Q)WEFT_ONLY_C=1 sh tests/run.sh "$(BUILD)" $(RUN_BINS)
 
 ## make fuzz         each parser for FUZZ_SECONDS (60) from its corpus, under ASan
