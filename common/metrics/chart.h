@@ -14,7 +14,7 @@
 #include "common/base/arena.h"
 #include "common/base/buf.h"
 
-enum { CHART_CURVES = 32, CHART_TICKS = 12 };
+enum { CHART_CURVES = 64, CHART_TICKS = 12 };
 
 struct curve { // borrowed
     const char *name;

@@ -5,7 +5,6 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "common/base/buf.h"
@@ -64,7 +63,6 @@ void bar_show(struct bar *b, uint64_t done, uint64_t total, const char *fmt, ...
     int64_t now = clock_mono_ns(),
             every = (b->live ? BAR_LIVE_MS : BAR_PLAIN_MS) * INT64_C(1000000);
     struct buf line = {0};
-    struct winsize ws;
     va_list ap;
     if (!b->counts) {
         b->began = done;
@@ -81,7 +79,7 @@ void bar_show(struct bar *b, uint64_t done, uint64_t total, const char *fmt, ...
     va_end(ap);
     int columns = (int)line.len;
     if (b->live)
-        columns = ioctl(1, TIOCGWINSZ, &ws) == 0 && ws.ws_col > 10 ? ws.ws_col - 1 : 200;
+        columns = screen_columns() - 1;
     if (b->live)
         plain_erase_line(stdout);
     plain_printf(stdout, "%.*s%s", columns, buf_str(&line), b->live ? "" : "\n");

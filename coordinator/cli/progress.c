@@ -5,7 +5,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "common/attempt/frame.h"
@@ -66,11 +65,10 @@ static void describe_job(const struct progress *p, int64_t now, struct buf *out)
 static void show_line(struct progress *p, int64_t now)
 {
     struct buf line = {0};
-    struct winsize ws;
     describe_job(p, now, &line);
     int columns = (int)line.len;
     if (p->live)
-        columns = ioctl(1, TIOCGWINSZ, &ws) == 0 && ws.ws_col > 10 ? ws.ws_col - 1 : 200;
+        columns = screen_columns() - 1;
     if (p->live)
         plain_erase_line(stdout);
     plain_printf(stdout, "%.*s%s", columns, buf_str(&line), p->live ? "" : "\n");

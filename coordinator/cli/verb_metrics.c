@@ -78,7 +78,7 @@ struct csv {
     struct arena arena;
     const char *column[CSV_COLUMNS];
     int n;
-    bool full; // a row has more members than a table of ours has columns
+    bool said; // that a row has members that are none of the columns
 };
 
 static void note_column(struct csv *c, const char *key)
@@ -88,8 +88,6 @@ static void note_column(struct csv *c, const char *key)
             return;
     if (c->n < CSV_COLUMNS)
         c->column[c->n++] = arena_strdup(&c->arena, key);
-    else
-        c->full = true;
 }
 
 // A field as RFC 4180 has it; what steers a terminal is spelt.
@@ -183,73 +181,76 @@ static int read_row(struct metrics_query *q, size_t i, struct arena *a, const ch
     return CLIENT_FAILED;
 }
 
-static int note_columns(struct metrics_query *q)
+// What is done with a row; `row` is its JSON, null where none is wanted or it is none.
+typedef void take_fn(struct metrics_query *q, const char *text, const struct json *row,
+                     struct buf *out);
+
+static int for_each_row(struct metrics_query *q, size_t from, bool parsed, take_fn *take,
+                        struct buf *out)
 {
-    for (size_t i = 0; i < q->rows.n; i++) {
+    int rc = CLIENT_OK;
+    for (size_t i = from; i < q->rows.n && !rc; i++) {
         struct arena a = {0};
         const char *text;
-        struct json *row;
-        int rc = read_row(q, i, &a, &text, &row);
-        for (const struct json *m = !rc && row ? row->first : NULL; m; m = m->next)
-            note_column(&q->csv, m->key);
+        struct json *row = NULL;
+        rc = read_row(q, i, &a, &text, parsed ? &row : NULL);
+        if (!rc)
+            take(q, text, row, out);
         arena_clear(&a);
-        if (rc)
-            return rc;
+        if (out->len > 1 << 20)
+            put_out(out);
     }
-    if (q->csv.full)
-        plain_error("weft metrics: rows have more than %d members: the rest is left out",
-                    CSV_COLUMNS);
-    return CLIENT_OK;
+    return rc;
+}
+
+static void note_columns(struct metrics_query *q, const char *text, const struct json *row,
+                         struct buf *out)
+{
+    (void)text;
+    (void)out;
+    for (const struct json *m = row ? row->first : NULL; m; m = m->next)
+        note_column(&q->csv, m->key);
+}
+
+// The columns are those of the rows that there were at first.
+static void put_csv_row(struct metrics_query *q, const char *text, const struct json *row,
+                        struct buf *out)
+{
+    int known = 0;
+    (void)text;
+    if (!row)
+        return;
+    for (int k = 0; k < q->csv.n; k++) {
+        const struct json *m = json_get(row, q->csv.column[k]);
+        buf_puts(out, k ? "," : "");
+        put_member(out, m);
+        known += m != NULL;
+    }
+    buf_putc(out, '\n');
+    if (known < row->count && !q->csv.said)
+        plain_error("weft metrics: some rows have members that this table has no column for");
+    q->csv.said |= known < row->count;
 }
 
 static int print_csv(struct metrics_query *q, size_t from, struct buf *out)
 {
-    if (!q->headed) {
-        int rc = note_columns(q);
-        if (rc)
-            return rc;
-        for (int k = 0; k < q->csv.n; k++) {
-            buf_puts(out, k ? "," : "");
-            put_field(out, q->csv.column[k]);
-        }
-        buf_puts(out, q->csv.n ? "\n" : "");
-        q->headed = q->csv.n > 0;
+    int rc = q->headed ? CLIENT_OK : for_each_row(q, 0, true, note_columns, out);
+    for (int k = 0; k < q->csv.n && !q->headed; k++) {
+        buf_puts(out, k ? "," : "");
+        put_field(out, q->csv.column[k]);
     }
-    for (size_t i = from; i < q->rows.n; i++) {
-        struct arena a = {0};
-        const char *text;
-        struct json *row;
-        int rc = read_row(q, i, &a, &text, &row);
-        for (int k = 0; !rc && row && k < q->csv.n; k++) {
-            buf_puts(out, k ? "," : "");
-            put_member(out, json_get(row, q->csv.column[k]));
-        }
-        if (!rc && row)
-            buf_putc(out, '\n');
-        arena_clear(&a);
-        if (rc)
-            return rc;
-        if (out->len > 1 << 20)
-            put_out(out);
-    }
-    return CLIENT_OK;
+    if (!q->headed && q->csv.n)
+        buf_putc(out, '\n');
+    q->headed = q->csv.n > 0;
+    return rc ? rc : for_each_row(q, from, true, put_csv_row, out);
 }
 
-static int print_json(struct metrics_query *q, size_t from, struct buf *out)
+static void put_json_row(struct metrics_query *q, const char *text, const struct json *row,
+                         struct buf *out)
 {
-    for (size_t i = from; i < q->rows.n; i++) {
-        struct arena a = {0};
-        const char *text;
-        int rc = read_row(q, i, &a, &text, NULL);
-        if (!rc)
-            buf_printf(out, "%s\n", text);
-        arena_clear(&a);
-        if (rc)
-            return rc;
-        if (out->len > 1 << 20)
-            put_out(out);
-    }
-    return CLIENT_OK;
+    (void)q;
+    (void)row;
+    buf_printf(out, "%s\n", text);
 }
 
 static void print_table_rows(struct metrics_query *q, size_t from, struct buf *out)
@@ -269,7 +270,7 @@ static int print_rows(struct metrics_query *q, size_t from)
     struct buf out = {0};
     int rc = CLIENT_OK;
     if (q->args->json)
-        rc = print_json(q, from, &out);
+        rc = for_each_row(q, from, false, put_json_row, &out);
     else if (q->args->csv)
         rc = print_csv(q, from, &out);
     else

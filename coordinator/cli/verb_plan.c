@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "common/base/folder.h"
@@ -14,6 +13,7 @@
 #include "common/explain/plan_report.h"
 #include "common/plan/plan.h"
 #include "common/plan/schema_list.h"
+#include "coordinator/cli/cli_print.h"
 #include "coordinator/cli/data_files.h"
 #include "coordinator/cli/source_look.h"
 #include "coordinator/cli/verbs.h"
@@ -22,10 +22,8 @@
 static int count_columns(void)
 {
     enum { PAGE = 100 };
-    struct winsize size;
-    if (isatty(STDOUT_FILENO) && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col)
-        return size.ws_col;
-    return PAGE;
+    int screen = screen_columns();
+    return screen ? screen : PAGE;
 }
 
 // The picture that a word names; PICTURE_KINDS if there is none of that name.

@@ -27,6 +27,8 @@ struct plot {
     struct plotted *jobs;
     int njobs;
     struct chart chart;
+    const char *of_job[CHART_CURVES], *of_key[CHART_CURVES]; // of each curve
+    bool full;                                               // a curve was left out
 };
 
 // "loss,eval_loss" as keys.
@@ -95,12 +97,15 @@ static void add_curve(struct plot *p, const struct plotted *j, int key, double k
         y[i] = rows_value(&j->rows, i, key);
         n += isfinite(y[i]) != 0;
     }
-    if (!n || p->chart.ncurves == CHART_CURVES)
+    p->full |= n && p->chart.ncurves == CHART_CURVES;
+    if (!n || p->full)
         return;
     smooth(y, rows, keep);
     const char *name = p->njobs == 1   ? p->key[key]
                        : p->nkeys == 1 ? j->name
                                        : arena_printf(&p->arena, "%s: %s", j->name, p->key[key]);
+    p->of_job[p->chart.ncurves] = j->name;
+    p->of_key[p->chart.ncurves] = p->key[key];
     p->chart.curve[p->chart.ncurves++] = (struct curve){name, j->step, y, rows};
 }
 
@@ -114,6 +119,8 @@ static void print_points(const struct plot *p)
         const struct curve *v = &p->chart.curve[c];
         json_object(&w, NULL);
         json_str(&w, "name", v->name);
+        json_str(&w, "job", p->of_job[c]);
+        json_str(&w, "key", p->of_key[c]);
         json_array(&w, "points");
         for (size_t i = 0; i < v->n; i++) {
             if (!isfinite(v->y[i]))
@@ -186,8 +193,8 @@ int verb_plot(const struct verb *v, const struct args *a)
             add_curve(&p, &p.jobs[i], k, keep);
     if (!rc && !p.chart.ncurves)
         plain_error("weft plot: no row has %s yet", a->keys ? a->keys : "a loss");
-    else if (!rc && p.njobs * p.nkeys > CHART_CURVES)
-        plain_error("weft plot: only the first %d curves are drawn", CHART_CURVES);
+    else if (!rc && p.full)
+        plain_error("weft plot: only the first %d curves are shown", CHART_CURVES);
     if (!rc && a->json)
         print_points(&p);
     else if (!rc && a->svg)

@@ -28,6 +28,7 @@ def test_a_sweep_is_seen_over_one_another(place, toy):
     assert any("⠀" <= c <= "⣿" for c in seen.out)
     points = json.loads(plot(place, "slow", "fast", "--keys", "loss", "--json").out)["curves"]
     assert [c["name"] for c in points] == ["slow", "fast"]
+    assert [(c["job"], c["key"]) for c in points] == [("slow", "loss"), ("fast", "loss")]
     assert [x for x, _ in points[0]["points"]] == list(range(1, 31))
     rows = [json.loads(line) for line in runs.weft("metrics", "slow", "--json", "--coordinator", str(place / ".weft/slow")).out.splitlines()]
     assert [y for _, y in points[0]["points"]] == [r["loss"] for r in rows]
