@@ -180,6 +180,8 @@ class Page:
     LAYOUT = struct.Struct("<IIiiqiii4xQQQQ64sQ")
 
     def __init__(self, raw):
+        if len(raw) < self.LAYOUT.size:
+            raise ValueError("a page that is being made")
         v = self.LAYOUT.unpack(raw[: self.LAYOUT.size])
         self.magic, _, self.rank, self.pid, self.step = v[:5]
         self.phase, self.microbatch = v[5:7]
