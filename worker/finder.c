@@ -35,7 +35,7 @@ static void add_checkpoints(struct finder *f, struct store *s, Weft__V1__FoundJo
     for (int i = 0; i < n; i++) {
         Weft__V1__Checkpoint *c = arena_new(f->arena, Weft__V1__Checkpoint);
         weft__v1__checkpoint__init(c);
-        c->epoch = (uint64_t)ids[i].epoch;
+        c->attempt = (uint64_t)ids[i].attempt;
         c->step = ids[i].step;
         job->committed[job->n_committed++] = c;
     }
@@ -47,7 +47,7 @@ static void compare_texts(struct finder *f, const struct store *s, Weft__V1__Fou
     for (size_t i = 0; i < job->n_committed; i++) {
         const Weft__V1__Checkpoint *c = job->committed[i];
         struct load l;
-        if (load_open(&l, s, (int64_t)c->epoch, c->step, NULL))
+        if (load_open(&l, s, (int64_t)c->attempt, c->step, NULL))
             continue;
         if (strcmp(l.manifest.resolved, job->resolved) != 0)
             job->saved = arena_strdup(f->arena, l.manifest.resolved);
@@ -59,7 +59,7 @@ static void compare_texts(struct finder *f, const struct store *s, Weft__V1__Fou
 static void add_job(struct finder *f, struct store *s, const struct store_owner *owner)
 {
     int64_t greatest = 0;
-    (void)store_check_epoch(s, 0, &greatest, NULL); // "a greater one is there" is what is asked
+    (void)store_check_attempt(s, 0, &greatest, NULL); // "a greater one is there" is what is asked
     Weft__V1__FoundJob *job = arena_new(f->arena, Weft__V1__FoundJob);
     weft__v1__found_job__init(job);
     job->job = frame_text(owner->job);
@@ -67,7 +67,7 @@ static void add_job(struct finder *f, struct store *s, const struct store_owner 
     job->resolved = frame_text(owner->resolved);
     job->threads = (int)owner->threads;
     job->store = arena_strdup(f->arena, s->path);
-    job->epoch = (uint64_t)greatest;
+    job->attempt = (uint64_t)greatest;
     add_checkpoints(f, s, job);
     compare_texts(f, s, job);
     int n = (int)f->out->n_found;

@@ -229,7 +229,7 @@ void local_leader_init(struct local_leader *l, const struct leader_config *c,
 void local_leader_fence(struct local_leader *l, const struct store_entry *scan, int nscan)
 {
     lead(l, (struct leader_event){.kind = LEADER_EV_FENCED,
-                                  .epoch = (int64_t)l->ranks[0].assign.epoch,
+                                  .attempt = (int64_t)l->ranks[0].assign.attempt,
                                   .scan = scan,
                                   .nscan = nscan});
 }

@@ -22,13 +22,13 @@ enum { LINE_MAX_BYTES = 64 << 10, CHUNK_MAX = 256 << 10, TURN_BYTES = 512 << 10 
 struct follower {
     struct list link;
     uint64_t ask;
-    int rank;       // −1: all
-    uint64_t epoch; // 0: all
+    int rank;         // −1: all
+    uint64_t attempt; // 0: all
     char *job;
 };
 struct rank_log { // a log that was there when it was asked for
     int rank;
-    uint64_t epoch;
+    uint64_t attempt;
 };
 struct allowance { // what may still be sent of a rank: newer attempts have taken their part
     int rank, lines;
@@ -79,14 +79,14 @@ static int64_t find_full(const char *path, char *out, size_t size)
     return newest;
 }
 
-int log_file_open(struct log_file *f, const char *jobs, const char *job, uint64_t epoch, int rank,
+int log_file_open(struct log_file *f, const char *jobs, const char *job, uint64_t attempt, int rank,
                   struct err *e)
 {
     char dir[4300], full[4500];
     struct stat st;
     memset(f, 0, sizeof *f);
     f->fd = -1;
-    int n = snprintf(dir, sizeof dir, "%s/%s.e%llu", jobs, job, (unsigned long long)epoch);
+    int n = snprintf(dir, sizeof dir, "%s/%s.a%llu", jobs, job, (unsigned long long)attempt);
     if (n >= (int)sizeof dir)
         return err_set(e, ERR_INVALID, "the path %s is too long", jobs);
     int rc = folder_make(dir, e);
@@ -98,7 +98,7 @@ int log_file_open(struct log_file *f, const char *jobs, const char *job, uint64_
         return err_errno(e, ERR_IO, "cannot open %s", f->path);
     f->size = fstat(f->fd, &st) ? 0 : st.st_size;
     f->full = find_full(f->path, full, sizeof full);
-    f->epoch = epoch;
+    f->attempt = attempt;
     return 0;
 }
 
@@ -198,14 +198,14 @@ int64_t log_tail(const char *path, int lines, size_t max, struct buf *out)
 
 // ---- folders ----
 
-static bool parse_epoch(const char *name, const char *job, uint64_t *epoch)
+static bool parse_attempt(const char *name, const char *job, uint64_t *attempt)
 {
     size_t n = strlen(job);
     char *end;
-    if (strncmp(name, job, n) || strncmp(name + n, ".e", 2))
+    if (strncmp(name, job, n) || strncmp(name + n, ".a", 2))
         return false;
-    *epoch = strtoull(name + n + 2, &end, 10);
-    return end != name + n + 2 && !*end && *epoch <= EPOCH_MAX;
+    *attempt = strtoull(name + n + 2, &end, 10);
+    return end != name + n + 2 && !*end && *attempt <= ATTEMPT_MAX;
 }
 
 static int compare_newer_first(const void *a, const void *b)
@@ -214,20 +214,21 @@ static int compare_newer_first(const void *a, const void *b)
     return x < y ? 1 : x > y ? -1 : 0;
 }
 
-// The epochs of which there are logs, the newest first; `only` is one of them, or 0 for all.
-static int list_epochs(const char *jobs, const char *job, uint64_t only, uint64_t *epochs, int max)
+// The attempts of which there are logs, the newest first; `only` is one of them, or 0 for all.
+static int list_attempts(const char *jobs, const char *job, uint64_t only, uint64_t *attempts,
+                         int max)
 {
     DIR *d = opendir(jobs);
     struct dirent *it;
-    uint64_t epoch;
+    uint64_t attempt;
     int n = 0;
     while (d && n < max && (it = readdir(d)))
-        if (parse_epoch(it->d_name, job, &epoch) && (!only || epoch == only))
-            epochs[n++] = epoch;
+        if (parse_attempt(it->d_name, job, &attempt) && (!only || attempt == only))
+            attempts[n++] = attempt;
     if (d)
         closedir(d);
     if (n)
-        qsort(epochs, (size_t)n, sizeof *epochs, compare_newer_first);
+        qsort(attempts, (size_t)n, sizeof *attempts, compare_newer_first);
     return n;
 }
 
@@ -305,7 +306,7 @@ void logs_free(struct logs *l)
 }
 
 struct log_tail_source { // of lines, and who asked for them
-    uint64_t ask, epoch;
+    uint64_t ask, attempt;
     int rank;
     int64_t end; // position behind the last of them
 };
@@ -323,7 +324,7 @@ static void send_text(struct logs *l, const struct log_tail_source *from, char *
         weft__v1__log_chunk__init(&c);
         c.ask = from->ask;
         c.rank = from->rank;
-        c.epoch = from->epoch;
+        c.attempt = from->attempt;
         c.text.data = (uint8_t *)text;
         c.text.len = n;
         text += n;
@@ -348,13 +349,13 @@ static struct allowance *find_allowance(struct log_reading *r, int rank)
 static size_t send_tail(struct logs *l, struct log_reading *r, const struct rank_log *k)
 {
     struct allowance *a = find_allowance(r, k->rank);
-    struct log_tail_source from = {r->ask, k->epoch, k->rank, 0};
+    struct log_tail_source from = {r->ask, k->attempt, k->rank, 0};
     struct buf b = {0};
     char path[5000];
     if (a->bytes == 0 || (r->lines > 0 && a->lines <= 0))
         return 0;
-    snprintf(path, sizeof path, "%s/%s.e%llu/rank-%04d.log", l->jobs, r->job,
-             (unsigned long long)k->epoch, k->rank);
+    snprintf(path, sizeof path, "%s/%s.a%llu/rank-%04d.log", l->jobs, r->job,
+             (unsigned long long)k->attempt, k->rank);
     from.end = log_tail(path, a->lines, a->bytes, &b);
     size_t sent = b.len;
     send_text(l, &from, b.data, b.len, true);
@@ -365,12 +366,12 @@ static size_t send_tail(struct logs *l, struct log_reading *r, const struct rank
     return sent;
 }
 
-static void list_logs_of(const struct logs *l, struct log_reading *r, int rank, uint64_t epoch)
+static void list_logs_of(const struct logs *l, struct log_reading *r, int rank, uint64_t attempt)
 {
     char dir[4300];
     struct dirent **names;
     int its, end;
-    snprintf(dir, sizeof dir, "%s/%s.e%llu", l->jobs, r->job, (unsigned long long)epoch);
+    snprintf(dir, sizeof dir, "%s/%s.a%llu", l->jobs, r->job, (unsigned long long)attempt);
     int n = scandir(dir, &names, NULL, alphasort);
     for (int i = 0; i < n; i++) {
         const char *name = names[i]->d_name;
@@ -378,7 +379,7 @@ static void list_logs_of(const struct logs *l, struct log_reading *r, int rank, 
         if (sscanf(name, "rank-%d.log%n", &its, &end) == 1 && end == (int)strlen(name) &&
             (rank < 0 || rank == its)) {
             r->logs = arena_grow(&r->arena, r->logs, sizeof *r->logs, r->n, &r->cap);
-            r->logs[r->n++] = (struct rank_log){its, epoch};
+            r->logs[r->n++] = (struct rank_log){its, attempt};
         }
         free(names[i]);
     }
@@ -388,7 +389,7 @@ static void list_logs_of(const struct logs *l, struct log_reading *r, int rank, 
 
 static void begin_reading(struct logs *l, const Weft__V1__LogAsk *ask)
 {
-    uint64_t epochs[LOG_JOBS_KEPT];
+    uint64_t attempts[LOG_JOBS_KEPT];
     struct log_reading *r = heap_alloc(sizeof *r);
     arena_init(&r->arena);
     r->ask = ask->ask;
@@ -397,9 +398,9 @@ static void begin_reading(struct logs *l, const Weft__V1__LogAsk *ask)
     r->follow = ask->follow;
     int n = strchr(ask->job, '/')
                 ? 0
-                : list_epochs(l->jobs, ask->job, ask->epoch, epochs, LOG_JOBS_KEPT);
+                : list_attempts(l->jobs, ask->job, ask->attempt, attempts, LOG_JOBS_KEPT);
     for (int i = 0; i < n; i++)
-        list_logs_of(l, r, ask->rank, epochs[i]);
+        list_logs_of(l, r, ask->rank, attempts[i]);
     list_append(&l->readings, &r->link);
 }
 
@@ -448,7 +449,7 @@ void logs_ask(struct logs *l, const Weft__V1__LogAsk *ask)
         struct follower *f = heap_alloc(sizeof *f);
         f->ask = ask->ask;
         f->rank = ask->rank;
-        f->epoch = ask->epoch;
+        f->attempt = ask->attempt;
         f->job = heap_strdup(ask->job);
         list_append(&l->followers, &f->link);
     }
@@ -456,12 +457,12 @@ void logs_ask(struct logs *l, const Weft__V1__LogAsk *ask)
 }
 
 // Whether what this follower is sent of a log will hold its end too.
-static bool is_still_read(const struct logs *l, uint64_t ask, int rank, uint64_t epoch)
+static bool is_still_read(const struct logs *l, uint64_t ask, int rank, uint64_t attempt)
 {
     for (struct list *it = l->readings.next; it != &l->readings; it = it->next) {
         const struct log_reading *r = list_entry(it, struct log_reading, link);
         for (int i = r->at; r->ask == ask && i < r->n; i++)
-            if (r->logs[i].rank == rank && r->logs[i].epoch == epoch)
+            if (r->logs[i].rank == rank && r->logs[i].attempt == attempt)
                 return true;
     }
     return false;
@@ -474,9 +475,10 @@ static void send_to_followers(struct logs *l, const char *job, int rank, struct 
     const int64_t end = f->full * LOG_FILE_MAX + f->size - (int64_t)(f->line.len - len);
     list_for_each (it, &l->followers) {
         struct follower *to = list_entry(it, struct follower, link);
-        const struct log_tail_source from = {to->ask, f->epoch, rank, end};
+        const struct log_tail_source from = {to->ask, f->attempt, rank, end};
         if (!strcmp(to->job, job) && (to->rank < 0 || to->rank == rank) &&
-            (!to->epoch || to->epoch == f->epoch) && !is_still_read(l, to->ask, rank, f->epoch))
+            (!to->attempt || to->attempt == f->attempt) &&
+            !is_still_read(l, to->ask, rank, f->attempt))
             send_text(l, &from, f->line.data, len, false);
     }
     f->line.len -= len;

@@ -2,17 +2,17 @@
 // What ranks print: files of bounded size that rotate, their tails, and people who follow them.
 // Inside worker/, and for the client about a `weft run` that is over.
 //
-//   JOBS/<job>.e<epoch>/rank-0003.log    the newest lines: at most LOG_FILE_MAX bytes
+//   JOBS/<job>.a<attempt>/rank-0003.log    the newest lines: at most LOG_FILE_MAX bytes
 //                       rank-0003.log.7  the LOG_FILE_MAX before; it is the seventh that was full,
 //                                        and those before it are gone
 //
-// So every byte of a rank's log of an epoch has a position, counted from the log's beginning, which
+// So every byte of a rank's log of an attempt has a position, counted from the log's beginning, which
 // the names and sizes of the files show. Whoever reads a log twice knows by it what is new, and what
 // was left out.
 //
-// Tails are read from the files, of all epochs or of one: a log at a time, and only when there is
+// Tails are read from the files, of all attempts or of one: a log at a time, and only when there is
 // room on the way, however many ranks and readers there are. A follower gets what is appended from
-// then on, in whole lines, over any number of epochs; where it comes faster than it can be sent it
+// then on, in whole lines, over any number of attempts; where it comes faster than it can be sent it
 // is left out, and the positions of what comes next show how much. All of it happens on the loop's
 // thread: the files are small and local.
 #pragma once
@@ -36,11 +36,11 @@ struct log_file {
     char path[4400];
     int64_t size;
     int64_t full; // files before this one
-    uint64_t epoch;
+    uint64_t attempt;
     struct buf line; // of an unfinished line: followers get whole ones
 };
-// Opens (continues) JOBS/<job>.e<epoch>/rank-RRRR.log, made as needed.
-int log_file_open(struct log_file *f, const char *jobs, const char *job, uint64_t epoch, int rank,
+// Opens (continues) JOBS/<job>.a<attempt>/rank-RRRR.log, made as needed.
+int log_file_open(struct log_file *f, const char *jobs, const char *job, uint64_t attempt, int rank,
                   struct err *e);
 // Returns how many bytes the log now has; what a full disk does not take is lost.
 size_t log_file_append(struct log_file *f, const char *text, size_t len);

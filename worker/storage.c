@@ -74,7 +74,7 @@ static bool is_plain_id(const char *s) // an id: it becomes part of a name
 
 static void probe_name(const char *prefix, const Weft__V1__Storage *ask, char out[PROBE_NAME_MAX])
 {
-    snprintf(out, PROBE_NAME_MAX, "%s%s", prefix, ask->attempt);
+    snprintf(out, PROBE_NAME_MAX, "%s%s", prefix, ask->attempt_id);
 }
 
 // Finds where the file system of a path is mounted.
@@ -123,7 +123,7 @@ static int open_store(struct act *t, struct store *s, struct err *e)
     struct store_owner owner = {t->cluster, reads ? ask->rows_of : ask->job, ask->name,
                                 ask->resolved, ask->threads};
     *s = (struct store){.fd = -1};
-    if (!*ask->dir || (!deletes && !reads && !is_plain_id(ask->attempt)))
+    if (!*ask->dir || (!deletes && !reads && !is_plain_id(ask->attempt_id)))
         return err_set(e, ERR_INVALID,
                        "the coordinator asked for work on a checkpoint folder without naming the "
                        "folder or the attempt");
@@ -241,7 +241,7 @@ static void note_damaged(void *arg, struct store_entry which, const struct err *
 static void add_loss(const struct store *s, struct store_entry id, Weft__V1__Checkpoint *c)
 {
     struct load l;
-    if (load_open(&l, s, id.epoch, id.step, NULL))
+    if (load_open(&l, s, id.attempt, id.step, NULL))
         return;
     c->evaluated = l.manifest.evaluated;
     c->eval_loss = l.manifest.eval_loss;
@@ -254,7 +254,7 @@ static Weft__V1__Checkpoint *make_row(struct act *t, const struct store *s, stru
     Weft__V1__Checkpoint *c = arena_new(&t->arena, Weft__V1__Checkpoint);
     weft__v1__checkpoint__init(c);
     c->job = frame_text(t->ask->job);
-    c->epoch = (uint64_t)id.epoch;
+    c->attempt = (uint64_t)id.attempt;
     c->step = id.step;
     c->state = COMMIT_COMMITTED;
     if (t->ask->losses)
@@ -320,7 +320,7 @@ static int pin_source(struct act *t, const struct store *s, struct err *e)
         rc = e->code = ERR_INVALID; // no other try helps
     if (rc)
         return err_wrap(e, "checkpoint.from");
-    store_entry_name(pin.epoch, pin.step, name);
+    store_entry_name(pin.attempt, pin.step, name);
     t->answer.source = arena_printf(&t->arena, "%s/%s", pin.folder, name);
     t->answer.source_step = pin.step;
     return 0;
@@ -329,15 +329,15 @@ static int pin_source(struct act *t, const struct store *s, struct err *e)
 static int fence_store(struct act *t, struct store *s, struct err *e)
 {
     int64_t greatest = 0;
-    int64_t epoch = t->ask->epoch > EPOCH_MAX ? EPOCH_MAX + 1 : (int64_t)t->ask->epoch;
-    int rc = store_fence(s, epoch, t->ask->attempt, &greatest, e);
+    int64_t attempt = t->ask->attempt > ATTEMPT_MAX ? ATTEMPT_MAX + 1 : (int64_t)t->ask->attempt;
+    int rc = store_fence(s, attempt, t->ask->attempt_id, &greatest, e);
     if (rc == ERR_FENCED)
         t->answer.greatest = (uint64_t)greatest;
     if (rc)
         return rc;
     // A coordinator of before says no more than the step.
     bool goes_back = t->ask->goes_back || t->ask->from_step > 0;
-    rc = goes_back ? load_make_newest(s, epoch, t->ask->from_step, e) : 0;
+    rc = goes_back ? load_make_newest(s, attempt, t->ask->from_step, e) : 0;
     rc = rc ? rc : list_committed(t, s, e);
     if (rc)
         return rc;
@@ -372,22 +372,22 @@ static void discard_probes(const Weft__V1__Storage *ask, struct store *s)
     store_discard(s, probed, NULL);
 }
 
-// Tidies up after an attempt, unless there is a greater epoch: then another attempt's fence has
+// Tidies up after an attempt, unless there is a greater attempt: then another attempt's fence has
 // swept, or will.
 static int tidy_folder(struct act *t, struct store *s, struct err *e)
 {
-    int64_t greatest = 0, epoch = (int64_t)t->ask->epoch;
+    int64_t greatest = 0, attempt = (int64_t)t->ask->attempt;
     if (s->fd < 0)
         return 0;
-    if (t->ask->epoch > EPOCH_MAX || !epoch)
+    if (t->ask->attempt > ATTEMPT_MAX || !attempt)
         return err_set(
             e, ERR_INVALID,
-            "the coordinator asked to fence a checkpoint folder without naming an epoch");
-    int rc = store_fence(s, epoch, t->ask->attempt, &greatest, e);
+            "the coordinator asked to fence a checkpoint folder without naming an attempt");
+    int rc = store_fence(s, attempt, t->ask->attempt_id, &greatest, e);
     if (rc)
         return rc == ERR_FENCED ? 0 : rc;
     discard_probes(t->ask, s);
-    store_sweep(s, epoch, INT64_MAX);
+    store_sweep(s, attempt, INT64_MAX);
     return 0;
 }
 
@@ -568,7 +568,7 @@ static void *run_act(void *arg)
     push_answer(s, &t->answer);
     if (t->ask->op == WEFT__V1__STORAGE_OP__STORAGE_FENCE && t->answer.ok) {
         discard_probes(t->ask, &store);
-        store_sweep(&store, (int64_t)t->ask->epoch, 0);
+        store_sweep(&store, (int64_t)t->ask->attempt, 0);
     }
     store_close(&store);
     act_free(t);
@@ -588,8 +588,8 @@ static struct act *act_new(struct storage *s, const Weft__V1__Storage *ask, cons
     weft__v1__storage_done__init(&t->answer);
     t->answer.op = t->ask->op;
     t->answer.job = t->ask->job;
-    t->answer.epoch = t->ask->epoch;
     t->answer.attempt = t->ask->attempt;
+    t->answer.attempt_id = t->ask->attempt_id;
     return t;
 }
 

@@ -47,7 +47,7 @@ struct proc {
     struct page_view view;
     bool seen;
     char *job;
-    uint64_t epoch;
+    uint64_t attempt;
     int rank;
 };
 struct supervise {
@@ -60,9 +60,9 @@ struct supervise {
 
 // ---- paths ----
 
-static void run_dir(const char *runs, const char *job, uint64_t epoch, char *out, size_t size)
+static void run_dir(const char *runs, const char *job, uint64_t attempt, char *out, size_t size)
 {
-    snprintf(out, size, "%s/%s.e%llu", runs, job, (unsigned long long)epoch);
+    snprintf(out, size, "%s/%s.a%llu", runs, job, (unsigned long long)attempt);
 }
 
 // Calls with each name in a directory; nothing when it is not there.
@@ -106,7 +106,7 @@ static void remove_flat(const char *dir)
 }
 
 // Removes the pages of this worker's ranks, and the folder once no worker has pages in it. `name`
-// is <job>.e<epoch>.
+// is <job>.a<attempt>.
 static void remove_run(struct supervise *s, const char *name)
 {
     char own[PATH_LEN + 300], shared[PATH_LEN + 300];
@@ -131,7 +131,7 @@ static int make_run(struct supervise *s, const struct agent_spawn *what, const c
 {
     char own[PATH_LEN], mark[PATH_LEN + 40], page[32];
     page_name(what->rank, page);
-    run_dir(s->own, what->job, what->epoch, own, sizeof own);
+    run_dir(s->own, what->job, what->attempt, own, sizeof own);
     snprintf(mark, sizeof mark, "%s/%s", own, page);
     int rc = folder_make(own, e), fd = -1;
     if (!rc && (fd = open(mark, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600)) < 0)
@@ -141,10 +141,10 @@ static int make_run(struct supervise *s, const struct agent_spawn *what, const c
     return rc ? rc : folder_make(dir, e);
 }
 
-void supervise_forget(struct supervise *s, const char *job, uint64_t epoch)
+void supervise_forget(struct supervise *s, const char *job, uint64_t attempt)
 {
     char name[300];
-    snprintf(name, sizeof name, "%s.e%llu", job, (unsigned long long)epoch);
+    snprintf(name, sizeof name, "%s.a%llu", job, (unsigned long long)attempt);
     remove_run(s, name);
     log_trim(s->jobs);
 }
@@ -367,7 +367,7 @@ static void look_at_page(struct proc *p)
     char dir[PATH_LEN], path[PATH_LEN + 40], page[32];
     struct page_view v;
     if (!p->page) {
-        run_dir(p->s->c.runs, p->job, p->epoch, dir, sizeof dir);
+        run_dir(p->s->c.runs, p->job, p->attempt, dir, sizeof dir);
         page_name(p->rank, page);
         snprintf(path, sizeof path, "%s/%s", dir, page);
         p->page = page_open(path);
@@ -480,7 +480,7 @@ static struct proc *proc_new(struct supervise *s, int slot, const struct agent_s
     p->pidfd = p->pipe = p->log.fd = -1;
     p->conn.fd = -1;
     p->job = heap_strdup(what->job);
-    p->epoch = what->epoch;
+    p->attempt = what->attempt;
     p->rank = what->rank;
     return p;
 }
@@ -544,7 +544,7 @@ int supervise_spawn(struct supervise *s, int slot, const struct agent_spawn *wha
     if (!*what->job || what->job[0] == '.' || strchr(what->job, '/'))
         return err_set(e, ERR_INVALID, "'%s' is no job's id", what->job);
     struct proc *p = proc_new(s, slot, what);
-    run_dir(s->c.runs, what->job, what->epoch, dir, sizeof dir);
+    run_dir(s->c.runs, what->job, what->attempt, dir, sizeof dir);
     snprintf(fd, sizeof fd, "%d", RANK_FD);
     snprintf(parent, sizeof parent, "%d", (int)getpid());
     snprintf(number, sizeof number, "%d", what->rank);
@@ -552,7 +552,7 @@ int supervise_spawn(struct supervise *s, int slot, const struct agent_spawn *wha
     FRAME(f, ASSIGN, assign, &assign);
     p->assign = message_copy(&f.base);
     int rc = make_run(s, what, dir, e);
-    rc = rc ? rc : log_file_open(&p->log, s->jobs, what->job, what->epoch, what->rank, e);
+    rc = rc ? rc : log_file_open(&p->log, s->jobs, what->job, what->attempt, what->rank, e);
     rc = rc ? rc : launch_process(p, argv, &theirs, e);
     if (rc) {
         proc_clear(p);
@@ -560,7 +560,7 @@ int supervise_spawn(struct supervise *s, int slot, const struct agent_spawn *wha
     }
     put_in_slot(s, slot, p);
     *pid = (int)p->pid;
-    log_info("supervise", "job=%s rank=%d epoch %llu is pid %d", p->job, p->rank,
-             (unsigned long long)p->epoch, (int)p->pid);
+    log_info("supervise", "job=%s rank=%d attempt %llu is pid %d", p->job, p->rank,
+             (unsigned long long)p->attempt, (int)p->pid);
     return 0;
 }

@@ -5,10 +5,10 @@
 //   STATE/ranks.lock   held shared by every living rank (each by a description of its own, opened
 //                      for its spawn); whoever holds it alone has proof that none lives. Its text
 //                      lists the processes, "pid start-time" a line, so that they can be killed.
-//   RUNS/<job>.e<epoch>/         progress pages and sockets of an attempt (0700). Workers of one
+//   RUNS/<job>.a<attempt>/        progress pages and sockets of an attempt (0700). Workers of one
 //                                machine share RUNS, so that their ranks meet there
-//   STATE/runs/<job>.e<epoch>/   names the pages that are ours; both go with Sync
-//   STATE/jobs/<job>.e<epoch>/   logs (rank_logs.h)
+//   STATE/runs/<job>.a<attempt>/   names the pages that are ours; both go with Sync
+//   STATE/jobs/<job>.a<attempt>/   logs (rank_logs.h)
 //
 // A rank prints into a pipe that never blocks it; what the pipe cannot take is lost. Spawning is
 // the main thread's alone: a rank dies with the thread that spawned it (PR_SET_PDEATHSIG).
@@ -53,4 +53,4 @@ void supervise_frame(struct supervise *s, int slot, const Weft__Rank__Frame *f);
 void supervise_kill(struct supervise *s, int slot, int sig);
 void supervise_signal_all(struct supervise *s, int sig); // every rank that lives
 void supervise_look(struct supervise *s);                // reads the pages
-void supervise_forget(struct supervise *s, const char *job, uint64_t epoch);
+void supervise_forget(struct supervise *s, const char *job, uint64_t attempt);

@@ -167,7 +167,7 @@ static void do_remember(struct worker_daemon *d, const struct agent_action *a)
 
 static void do_forget(struct worker_daemon *d, const struct agent_action *a)
 {
-    supervise_forget(d->supervise, a->job, a->epoch);
+    supervise_forget(d->supervise, a->job, a->attempt);
 }
 
 static void do_exit(struct worker_daemon *d, const struct agent_action *a)

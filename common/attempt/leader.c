@@ -241,7 +241,7 @@ static void on_page(struct leader *l, const struct leader_event *ev, struct lead
 
 // ---- frames ----
 
-// The directory decides: where a greater epoch has begun no save of this attempt can ever commit.
+// The directory decides: where a greater attempt has begun no save of this attempt can ever commit.
 static void on_commit_done(struct leader *l, const Weft__Rank__CommitDone *f,
                            struct leader_out *out)
 {
@@ -338,7 +338,7 @@ static void on_recall(struct leader *l, const struct leader_event *ev, struct le
 
 static void on_fenced(struct leader *l, const struct leader_event *ev, struct leader_out *out)
 {
-    commit_fence(&l->saves.commit, ev->epoch, ev->scan, ev->nscan);
+    commit_fence(&l->saves.commit, ev->attempt, ev->scan, ev->nscan);
     leader_act(out, LEADER_RECORDS);
     l->join_ns = l->now_ns + l->c.join_ns;
 }
@@ -366,7 +366,7 @@ static void on_stopping(struct leader *l, const struct leader_event *ev, struct 
 
 static void on_over(struct leader *l, const struct leader_event *ev, struct leader_out *out)
 {
-    struct commit_event end = {.kind = COMMIT_EV_EPOCH_END};
+    struct commit_event end = {.kind = COMMIT_EV_ATTEMPT_END};
     (void)ev;
     if (l->state == LEADER_OVER)
         return;
@@ -504,7 +504,7 @@ void leader_free(struct leader *l)
 void leader_restore(struct leader *l, const struct leader_memory *m, int64_t now_ns)
 {
     l->state = m->state;
-    commit_restore(&l->saves.commit, m->epoch, m->records, m->nrecords, now_ns);
+    commit_restore(&l->saves.commit, m->attempt, m->records, m->nrecords, now_ns);
 }
 
 void leader_place(struct leader *l, int rank, const char *place)

@@ -61,14 +61,14 @@ struct leader_config {
 
 // What a leader kept durably, given to the one that continues after a restart.
 struct leader_memory {
-    int64_t epoch;
+    int64_t attempt;
     const struct commit_record *records; // in any order
     int nrecords;
     enum leader_state state;
 };
 
 enum leader_event_kind {
-    LEADER_EV_FENCED, // epoch, scan: a new epoch begins, and this is what its fence listed
+    LEADER_EV_FENCED, // attempt, scan: a new attempt begins, and this is what its fence listed
     LEADER_EV_BAD,    // id: that checkpoint was found damaged
     LEADER_EV_SCORE,  // id, loss: what an evaluation at its step said, by its manifest
     LEADER_EV_FRAME, // rank, frame: it said this; see leader_hears. From the first on it has joined
@@ -92,7 +92,7 @@ struct leader_event {
     int unreached; // ENDED: 1 + the rank that it did not find at the address that one published
     int64_t step;  // ENDED: where it was; −1 or 0: not known
     const char *text, *log;
-    int64_t epoch;
+    int64_t attempt;
     const struct store_entry *scan; // in any order
     int nscan;
     struct store_entry id;

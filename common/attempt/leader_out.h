@@ -34,7 +34,7 @@ enum culprit_kind {
     CULPRIT_ABSENT,  // it has not joined in time; others may be missing too
     CULPRIT_PLANS,   // no single rank: they do not run the same plan
     CULPRIT_LEFT,    // no single rank: all have left before the last checkpoint was committed
-    CULPRIT_FENCED,  // no single rank: the folder knows a greater epoch, this attempt is over
+    CULPRIT_FENCED,  // no single rank: the folder knows a greater attempt, this attempt is over
     CULPRIT_KINDS
 };
 struct culprit {

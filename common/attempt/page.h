@@ -46,7 +46,7 @@ void page_state(struct progress_page *p, enum rank_state state);
 void page_alive(struct progress_page *p); // it waits for something else than a collective
 void page_step(struct progress_page *p, int64_t step);
 void page_phase(struct progress_page *p, int phase, int microbatch);
-void page_beat(struct progress_page *p); // progress of another kind: a file loaded, an epoch read
+void page_beat(struct progress_page *p); // progress of another kind: a file loaded
 
 // What a page said at one moment.
 struct page_view {

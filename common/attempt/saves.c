@@ -82,7 +82,7 @@ static void send_action(const struct saves *s, const struct commit_action *x,
     case COMMIT_DO_DELETE:
         deleted = arena_new(out->arena, Weft__Rank__Delete);
         weft__rank__delete__init(deleted);
-        deleted->epoch = x->id.epoch;
+        deleted->attempt = x->id.attempt;
         deleted->step = x->id.step;
         leader_send(out, 0, WEFT__RANK__FRAME__BODY_DELETE)->delete_ = deleted;
         return;
@@ -157,7 +157,7 @@ static void keep_shard(struct saves *s, int rank, const Weft__Rank__ShardDone *f
 void saves_shard(struct saves *s, int rank, const Weft__Rank__ShardDone *f, int64_t now_ns,
                  struct leader_out *out)
 {
-    struct store_entry id = {s->commit.epoch, f->step};
+    struct store_entry id = {s->commit.attempt, f->step};
     struct shard_report r = {.rank = rank, .step = f->step, .tries = f->tries, .code = f->code};
     r.removed = f->removed;
     r.evaluated = f->evaluated;
@@ -181,7 +181,7 @@ void saves_commit_done(struct saves *s, const Weft__Rank__CommitDone *f, int64_t
 {
     struct commit_event ev = {.kind = COMMIT_EV_DONE,
                               .now_ns = now_ns,
-                              .id = {s->commit.epoch, f->step},
+                              .id = {s->commit.attempt, f->step},
                               .ok = f->code == 0,
                               .text = f->text};
     saves_decide(s, &ev, out);
@@ -190,7 +190,7 @@ void saves_commit_done(struct saves *s, const Weft__Rank__CommitDone *f, int64_t
 void saves_deleted(struct saves *s, const Weft__Rank__Deleted *f, struct leader_out *out)
 {
     struct commit_event ev = {
-        .kind = COMMIT_EV_DELETED, .id = {f->epoch, f->step}, .ok = f->code == 0};
+        .kind = COMMIT_EV_DELETED, .id = {f->attempt, f->step}, .ok = f->code == 0};
     saves_decide(s, &ev, out);
 }
 

@@ -23,7 +23,7 @@ void saves_shard(struct saves *s, int rank, const Weft__Rank__ShardDone *f, int6
 void saves_commit_done(struct saves *s, const Weft__Rank__CommitDone *f, int64_t now_ns,
                        struct leader_out *out);
 void saves_deleted(struct saves *s, const Weft__Rank__Deleted *f, struct leader_out *out);
-// Decides upon COMMIT_EV_BAD (with the id) or COMMIT_EV_EPOCH_END.
+// Decides upon COMMIT_EV_BAD (with the id) or COMMIT_EV_ATTEMPT_END.
 void saves_decide(struct saves *s, struct commit_event *ev, struct leader_out *out);
 void saves_tick(struct saves *s, int64_t now_ns, struct leader_out *out);
 void saves_extend(struct saves *s, int64_t ns); // an open deadline moves on by so much

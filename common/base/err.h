@@ -20,7 +20,7 @@ enum err_code {
     ERR_IO,      // the system refused a read, write, fsync, rename
     ERR_EXISTS,  // somebody else was first
     ERR_NOTFOUND,
-    ERR_FENCED, // a greater epoch exists: this one must end
+    ERR_FENCED, // a greater attempt exists: this one must end
     ERR_PEER,   // another rank, the agent or the coordinator went away
     ERR_TIMEOUT,
     ERR_ABORTED,     // asked to stop from another thread

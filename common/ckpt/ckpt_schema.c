@@ -78,7 +78,7 @@ const struct schema_row ckpt_rows[CKPT_ROWS] = {
      .offset = AT(from),
      .optional = true,
      .doc =
-         "the checkpoint whose parameters training begins with: a path (./base/step-00000200.e1, "
+         "the checkpoint whose parameters training begins with: a path (./base/step-00000200.a1, "
          "or "
          "./base and ./base@200 of a job's folder), or a job's name or id (base, base@200). It is "
          "read until the job has a checkpoint of its own"},

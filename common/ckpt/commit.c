@@ -297,7 +297,7 @@ static void on_shard(struct commit *c, const struct commit_event *ev, struct out
 {
     const struct shard_report *rep = ev->report;
     PRE(rep && rep->step == ev->id.step);
-    if (ev->id.epoch != c->epoch || rep->rank < 0 || rep->rank >= c->config.nranks)
+    if (ev->id.attempt != c->attempt || rep->rank < 0 || rep->rank >= c->config.nranks)
         return;
     struct commit_record *r = get_record(c, ev->id);
     if (!r) {
@@ -357,11 +357,11 @@ static void on_tick(struct commit *c, const struct commit_event *ev, struct out 
     abort_open(c, o, true, why);
 }
 
-static void on_epoch_end(struct commit *c, const struct commit_event *ev, struct out *o)
+static void on_attempt_end(struct commit *c, const struct commit_event *ev, struct out *o)
 {
     (void)ev;
     if (is_preparing(c))
-        abort_open(c, o, false, "the epoch ended");
+        abort_open(c, o, false, "the attempt ended");
 }
 
 static void on_bad(struct commit *c, const struct commit_event *ev, struct out *o)
@@ -398,7 +398,7 @@ void commit_step(struct commit *c, const struct commit_event *ev, struct arena *
     static void (*const on[COMMIT_EVENTS])(struct commit *, const struct commit_event *,
                                            struct out *) = {
         [COMMIT_EV_SHARD] = on_shard, [COMMIT_EV_DONE] = on_done,
-        [COMMIT_EV_TICK] = on_tick,   [COMMIT_EV_EPOCH_END] = on_epoch_end,
+        [COMMIT_EV_TICK] = on_tick,   [COMMIT_EV_ATTEMPT_END] = on_attempt_end,
         [COMMIT_EV_BAD] = on_bad,     [COMMIT_EV_DELETED] = on_deleted,
         [COMMIT_EV_SCORE] = on_score,
     };
@@ -423,14 +423,14 @@ void commit_clear(struct commit *c)
     *c = (struct commit){.open = -1};
 }
 
-void commit_fence(struct commit *c, int64_t epoch, const struct store_entry *scan, int n)
+void commit_fence(struct commit *c, int64_t attempt, const struct store_entry *scan, int n)
 {
-    PRE(epoch > c->epoch);
+    PRE(attempt > c->attempt);
     struct commit old = *c;
     c->records = NULL;
     c->n = c->cap = 0;
     c->open = -1;
-    c->epoch = epoch;
+    c->attempt = attempt;
     forget_reports(c);
     for (int i = 0; i < n; i++) {
         const struct commit_record *was = get_record(&old, scan[i]);
@@ -458,17 +458,17 @@ void commit_fence(struct commit *c, int64_t epoch, const struct store_entry *sca
     free(old.records);
 }
 
-void commit_restore(struct commit *c, int64_t epoch, const struct commit_record *records, int n,
+void commit_restore(struct commit *c, int64_t attempt, const struct commit_record *records, int n,
                     int64_t now_ns)
 {
     PRE(c->n == 0);
-    c->epoch = epoch;
+    c->attempt = attempt;
     for (int i = 0; i < n; i++) {
         int at = insert_record(c, records[i].id, records[i].state); // moves the array
         c->records[at] = records[i];
     }
     for (int i = 0; i < c->n; i++)
-        if (c->records[i].id.epoch == epoch && c->records[i].state <= COMMIT_ORDERED)
+        if (c->records[i].id.attempt == attempt && c->records[i].state <= COMMIT_ORDERED)
             c->open = i;
     c->opened_ns = now_ns;
 }

@@ -15,7 +15,7 @@
 //   3  the writer has sealed the checkpoint and given it its name
 //   4  retention: enough newer ones are good
 //   5  the writer has removed it
-//   6  a shard failed, the deadline passed, or the epoch ended
+//   6  a shard failed, the deadline passed, or the attempt ended
 //   7  the writer failed
 //
 // LOST is a COMMITTED or DELETING one whose folder somebody removed, as a report of a later save
@@ -71,9 +71,9 @@ struct commit_record {
 
 struct commit {
     struct commit_config config;
-    int64_t epoch;
+    int64_t attempt;
     int n, cap;
-    struct commit_record *records; // by (epoch, step), ascending
+    struct commit_record *records; // by (attempt, step), ascending
     int open;                      // index of the PREPARING or ORDERED one, −1: none
     int64_t opened_ns;
     bool *reported;     // [nranks] of the open one
@@ -81,13 +81,13 @@ struct commit {
 };
 
 enum commit_event_kind {
-    COMMIT_EV_SHARD,     // report
-    COMMIT_EV_DONE,      // the writer's answer: id, ok, text
-    COMMIT_EV_TICK,      // time passed
-    COMMIT_EV_EPOCH_END, // the attempt is over
-    COMMIT_EV_BAD,       // id was found damaged
-    COMMIT_EV_SCORE,     // id, loss: what its manifest says; what a report said stays
-    COMMIT_EV_DELETED,   // id; ok: gone from the directory
+    COMMIT_EV_SHARD,       // report
+    COMMIT_EV_DONE,        // the writer's answer: id, ok, text
+    COMMIT_EV_TICK,        // time passed
+    COMMIT_EV_ATTEMPT_END, // the attempt is over
+    COMMIT_EV_BAD,         // id was found damaged
+    COMMIT_EV_SCORE,       // id, loss: what its manifest says; what a report said stays
+    COMMIT_EV_DELETED,     // id; ok: gone from the directory
     COMMIT_EVENTS
 };
 struct commit_event {
@@ -124,12 +124,12 @@ struct commit_actions {
 
 void commit_init(struct commit *c, const struct commit_config *config);
 void commit_clear(struct commit *c);
-// A new epoch begins. `scan` is what the fence listed: those are COMMITTED (or DELETING, if that
+// A new attempt begins. `scan` is what the fence listed: those are COMMITTED (or DELETING, if that
 // was decided before), and every other record is forgotten.
-void commit_fence(struct commit *c, int64_t epoch, const struct store_entry *scan, int n);
-// After a restart of the leader: the records that were kept durably (in any order), at `epoch`. The
+void commit_fence(struct commit *c, int64_t attempt, const struct store_entry *scan, int n);
+// After a restart of the leader: the records that were kept durably (in any order), at `attempt`. The
 // open one waits for its reports again; its deadline begins at `now_ns`.
-void commit_restore(struct commit *c, int64_t epoch, const struct commit_record *records, int n,
+void commit_restore(struct commit *c, int64_t attempt, const struct commit_record *records, int n,
                     int64_t now_ns);
 // Actions are appended to `out`, their memory is the arena's.
 void commit_step(struct commit *c, const struct commit_event *ev, struct arena *a,

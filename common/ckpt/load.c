@@ -54,14 +54,14 @@ static int check_files(const struct load *l, struct err *e)
     return 0;
 }
 
-static int check_id(const struct manifest *m, int64_t epoch, int64_t step, struct err *e)
+static int check_id(const struct manifest *m, int64_t attempt, int64_t step, struct err *e)
 {
-    if (m->epoch == epoch && m->step == step)
+    if (m->attempt == attempt && m->step == step)
         return 0;
     return err_set(e, ERR_DATA,
-                   "MANIFEST.json is of step %" PRId64 ", epoch %" PRId64
+                   "MANIFEST.json is of step %" PRId64 ", attempt %" PRId64
                    ": the directory was renamed",
-                   m->step, m->epoch);
+                   m->step, m->attempt);
 }
 
 // A checkpoint of another job that was put here is whole, yet not this job's. One that was taken out
@@ -93,14 +93,14 @@ static int open_directory(struct load *l, const struct store *s, struct err *e)
     return err_errno(e, errno == ENOENT ? ERR_NOTFOUND : ERR_IO, "cannot open it");
 }
 
-int load_open(struct load *l, const struct store *s, int64_t epoch, int64_t step, struct err *e)
+int load_open(struct load *l, const struct store *s, int64_t attempt, int64_t step, struct err *e)
 {
     *l = (struct load){.dirfd = -1};
     arena_init(&l->arena);
-    store_entry_name(epoch, step, l->name);
+    store_entry_name(attempt, step, l->name);
     int rc = open_directory(l, s, e);
     rc = rc ? rc : read_sealed(l, e);
-    rc = rc ? rc : check_id(&l->manifest, epoch, step, e);
+    rc = rc ? rc : check_id(&l->manifest, attempt, step, e);
     rc = rc ? rc : check_owner(s, &l->manifest, e);
     rc = rc ? rc : check_files(l, e);
     if (!rc && !(l->chunk = malloc(CHUNK_BYTES)))
@@ -352,7 +352,7 @@ int load_open_newest_good(struct load *l, const struct store *s,
     rc = store_scan(s, &a, &list, &n, e);
     bool found = false;
     for (int i = 0; i < n && !rc && !found; i++) {
-        found = !load_open(l, s, list[i].epoch, list[i].step, &one);
+        found = !load_open(l, s, list[i].attempt, list[i].step, &one);
         if (found && load_verify(l, NULL, NULL, &one)) {
             load_close(l);
             found = false;
@@ -372,7 +372,7 @@ int load_open_newest_good(struct load *l, const struct store *s,
     return first.code;
 }
 
-int load_make_newest(struct store *s, int64_t epoch, int64_t step, struct err *e)
+int load_make_newest(struct store *s, int64_t attempt, int64_t step, struct err *e)
 {
     struct store_entry id;
     struct load l = {0};
@@ -381,11 +381,11 @@ int load_make_newest(struct store *s, int64_t epoch, int64_t step, struct err *e
         return e->code = ERR_INVALID; // no other try helps
     if (rc)
         return rc;
-    rc = load_open(&l, s, id.epoch, step, e);
+    rc = load_open(&l, s, id.attempt, step, e);
     rc = rc ? rc : load_verify(&l, NULL, NULL, e);
     load_close(&l);
     if (rc && rc != ERR_IO)
         rc = e->code = ERR_INVALID;
     return rc ? err_wrap(e, "the checkpoint of step %lld to continue from", (long long)step)
-              : store_set_aside(s, epoch, id, e);
+              : store_set_aside(s, attempt, id, e);
 }

@@ -15,13 +15,13 @@ struct load {
     struct arena arena;
     struct manifest manifest;
     int dirfd;
-    char name[64];             // "step-00000200.e3"
+    char name[64];             // "step-00000200.a3"
     char digest[COMMIT_BYTES]; // of MANIFEST.json, as its seal has it
     unsigned char *chunk;      // read buffer
 };
 
 // ERR_NOTFOUND: no such checkpoint. ERR_DATA, ERR_CORRUPT: damaged. ERR_IO: the system refused.
-int load_open(struct load *l, const struct store *s, int64_t epoch, int64_t step, struct err *e);
+int load_open(struct load *l, const struct store *s, int64_t attempt, int64_t step, struct err *e);
 void load_close(struct load *l); // a zeroed or closed one is fine
 
 // Fills `to` with box `b` of the tensor, in row-major order of the box. ERR_DATA: the checkpoint has
@@ -51,7 +51,7 @@ enum { DAMAGED_MAX = 64 };
 int load_open_newest_good(struct load *l, const struct store *s,
                           void (*refused)(void *arg, struct store_entry which, const struct err *e),
                           void *arg, struct err *e);
-// Makes the checkpoint of a step the newest, for the attempt of `epoch`: what was saved after it is set
+// Makes the checkpoint of a step the newest, for `attempt`: what was saved after it is set
 // aside once every byte of it was read. That may take so long that another attempt has begun:
 // ERR_FENCED. ERR_INVALID: there is none of that step, or it is damaged.
-int load_make_newest(struct store *s, int64_t epoch, int64_t step, struct err *e);
+int load_make_newest(struct store *s, int64_t attempt, int64_t step, struct err *e);

@@ -12,7 +12,7 @@ struct lost_steps {
     bool damaged; // the one of had_step is there, and cannot be used
 };
 
-// "continues from step-00000020.e1: the checkpoint of step 30 is gone, so steps 21 to 30 are trained
+// "continues from step-00000020.a1: the checkpoint of step 30 is gone, so steps 21 to 30 are trained
 // again". Only where steps are lost: had_step is greater than from_step, or than 0.
 enum { LOST_STEPS_MAX = 240 };
 void lost_steps_print(const struct lost_steps *l, char out[LOST_STEPS_MAX]);

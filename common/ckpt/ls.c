@@ -40,7 +40,7 @@ static struct ls_item *add_item(struct ls *l, const char *dir, struct store_entr
     l->items = arena_grow(&l->arena, l->items, sizeof *l->items, l->n, &l->cap);
     struct ls_item *i = &l->items[l->n++];
     *i = (struct ls_item){.step = id.step,
-                          .epoch = id.epoch,
+                          .attempt = id.attempt,
                           .dir = arena_strdup(&l->arena, dir),
                           .committed = committed,
                           .ok = committed};
@@ -52,12 +52,12 @@ static void inspect_checkpoint(struct ls *l, const struct store *s, struct store
     struct load load;
     struct err e = {0};
     char name[64];
-    store_entry_name(id.epoch, id.step, name);
+    store_entry_name(id.attempt, id.step, name);
     struct ls_item *item = add_item(l, arena_printf(&l->arena, "%s/%s", s->path, name), id, true);
     struct errors x = {l, item, 0};
     item->committed =
         !faccessat(s->fd, arena_printf(&l->arena, "%s/COMMIT", name), F_OK, 0) || errno != ENOENT;
-    if (load_open(&load, s, id.epoch, id.step, &e)) {
+    if (load_open(&load, s, id.attempt, id.step, &e)) {
         add_error(&x, &e);
         return;
     }
@@ -143,8 +143,8 @@ static int collect_unused(struct ls *l, const struct store *s, struct err *e)
 static int compare_newest_first(const void *a, const void *b)
 {
     const struct ls_item *x = a, *y = b;
-    return store_entry_compare((struct store_entry){y->epoch, y->step},
-                               (struct store_entry){x->epoch, x->step});
+    return store_entry_compare((struct store_entry){y->attempt, y->step},
+                               (struct store_entry){x->attempt, x->step});
 }
 
 // Of a job's checkpoints, which are listed from `first` on.
@@ -210,7 +210,7 @@ static int collect_below(struct ls *l, const struct store *s, struct err *e)
     return rc;
 }
 
-// "X/step-00000200.e3": one checkpoint of the store X.
+// "X/step-00000200.a3": one checkpoint of the store X.
 static int collect_one(struct ls *l, const char *path, struct store_entry id, struct err *e)
 {
     struct store s;
@@ -291,7 +291,7 @@ void ls_print_text(const struct ls *l, struct buf *out)
     if (!l->n)
         buf_puts(out, "no checkpoints\n");
     else
-        buf_printf(out, "%10s %6s %7s %14s  %-9s %s%s\n", "step", "epoch", "shards", "bytes",
+        buf_printf(out, "%10s %6s %7s %14s  %-9s %s%s\n", "step", "attempt", "shards", "bytes",
                    "state", print_loss(NULL, losses, loss), "directory");
     for (int i = 0; i < l->n; i++) {
         const struct ls_item *x = &l->items[i];
@@ -308,7 +308,7 @@ void ls_print_text(const struct ls *l, struct buf *out)
                             : l->deep       ? "verified"
                                             : "ok";
         plain_line(out, "%10" PRId64 " %6" PRId64 " %7d %14" PRIu64 "  %-9s %s%s", x->step,
-                   x->epoch, x->shards, x->bytes, state, loss, x->dir);
+                   x->attempt, x->shards, x->bytes, state, loss, x->dir);
         for (int k = 0; k < x->nerrors; k++)
             plain_line(out, "           %s", x->errors[k]);
     }
@@ -332,7 +332,7 @@ void ls_print_json(const struct ls *l, struct buf *out)
         const struct ls_item *x = &l->items[i];
         json_object(&w, NULL);
         put_number(&w, "step", x->step);
-        put_number(&w, "epoch", x->epoch);
+        put_number(&w, "attempt", x->attempt);
         json_str(&w, "dir", x->dir);
         json_uint(&w, "bytes", x->bytes);
         json_int(&w, "shards", x->shards);

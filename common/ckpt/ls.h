@@ -10,9 +10,9 @@
 #include "common/base/err.h"
 
 struct ls_item {
-    int64_t step, epoch; // −1: unused
-    const char *dir;     // path
-    uint64_t bytes;      // of the shard files
+    int64_t step, attempt; // −1: unused
+    const char *dir;       // path
+    uint64_t bytes;        // of the shard files
     int shards;
     bool committed; // under its final name and sealed: it has a COMMIT
     bool unused;    // its name is none that weft gives: nobody ever loads it, errors says so
@@ -37,6 +37,6 @@ void ls_clear(struct ls *l);
 // Every one under a final name is ok, none is unused, and (verify) there is at least one.
 bool ls_ok(const struct ls *l);
 void ls_print_text(const struct ls *l, struct buf *out);
-// {"checkpoints": [{step, epoch, dir, bytes, shards, committed, unused, aside, eval_loss (null: not
+// {"checkpoints": [{step, attempt, dir, bytes, shards, committed, unused, aside, eval_loss (null: not
 // evaluated), best, ok, errors}]}
 void ls_print_json(const struct ls *l, struct buf *out);

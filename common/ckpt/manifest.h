@@ -56,12 +56,12 @@ struct manifest_change { // of the job, in the middle of its training
 // The checkpoint that a training took parameters from before its first step.
 struct manifest_source {
     const char *folder; // of that job's checkpoints, as it was opened; null: there is none
-    int64_t epoch, step;
+    int64_t attempt, step;
     const char *digest; // the SHA-256 of its MANIFEST.json
 };
 struct manifest {
     const char *cluster, *job, *name, *job_hash, *run; // ids and hashes are strings
-    int64_t epoch, step;                               // steps completed
+    int64_t attempt, step;                             // steps completed
     uint64_t seed;
     int64_t samples;           // drawn so far: the data cursor
     struct data_identity data; // that they were drawn from
@@ -71,7 +71,7 @@ struct manifest {
     bool evaluated;            // after this step, with
     double eval_loss;          // a finite loss
     struct manifest_source source;
-    int64_t parent_epoch, parent_step; // what the run was restored from; −1: nothing
+    int64_t parent_attempt, parent_step; // what the run was restored from; −1: nothing
     int naxes;
     struct manifest_axis *mesh;
     struct manifest_numerics numerics;

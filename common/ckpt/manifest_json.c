@@ -55,13 +55,13 @@ static int check_tensor(struct parser *p, void *item, struct err *e);
     }
 
 static const struct field parent_fields[] = {
-    FIELD(NUMBER, manifest, "epoch", parent_epoch),
+    FIELD(NUMBER, manifest, "attempt", parent_attempt),
     FIELD(NUMBER, manifest, "step", parent_step),
     {0},
 };
 static const struct field source_fields[] = {
     FIELD(TEXT, manifest_source, "folder", folder),
-    FIELD(NUMBER, manifest_source, "epoch", epoch),
+    FIELD(NUMBER, manifest_source, "attempt", attempt),
     FIELD(NUMBER, manifest_source, "step", step),
     FIELD(TEXT, manifest_source, "sha256", digest),
     {0},
@@ -120,7 +120,7 @@ static const struct field manifest_fields[] = {
     FIELD(TEXT, manifest, "name", name),
     FIELD(TEXT, manifest, "job_hash", job_hash),
     FIELD(TEXT, manifest, "run", run),
-    FIELD(NUMBER, manifest, "epoch", epoch),
+    FIELD(NUMBER, manifest, "attempt", attempt),
     FIELD(NUMBER, manifest, "step", step),
     FIELD(SEED, manifest, "seed", seed),
     FIELD(NUMBER, manifest, "samples", samples),
@@ -389,7 +389,7 @@ static int read_field(struct parser *p, const struct json *v, const struct field
     case PARENT:
     case SOURCE:
         if (f->kind == PARENT)
-            m->parent_epoch = m->parent_step = -1;
+            m->parent_attempt = m->parent_step = -1;
         if (v->type == JSON_NULL)
             return 0;
         __attribute__((fallthrough));

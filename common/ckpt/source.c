@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Finding, pinning and opening where a training begins. See source.h.
 //
-//   SOURCE   {"folder": "/ckpt/base-0123abcd", "epoch": 2, "step": 200, "sha256": "…"}
+//   SOURCE   {"folder": "/ckpt/base-0123abcd", "attempt": 2, "step": 200, "sha256": "…"}
 #include "common/ckpt/source.h"
 
 #include <fcntl.h>
@@ -60,7 +60,7 @@ static void split_path(const char *path, struct arena *a, const char **folder, c
 static int open_entry(struct load *l, const struct store *s, const struct store_entry *id,
                       struct err *e)
 {
-    int rc = load_open(l, s, id->epoch, id->step, e);
+    int rc = load_open(l, s, id->attempt, id->step, e);
     if (!rc && (rc = load_check_heads(l, e)))
         load_close(l);
     return rc;
@@ -104,7 +104,7 @@ int source_open(struct load *l, const char *root, const char *path, int64_t step
     if (!rc)
         rc = one ? open_entry(l, &s, &id, e) : open_newest(l, &s, a, e);
     if (!rc)
-        *pin = (struct manifest_source){arena_strdup(a, s.path), l->manifest.epoch,
+        *pin = (struct manifest_source){arena_strdup(a, s.path), l->manifest.attempt,
                                         l->manifest.step, arena_strdup(a, l->digest)};
     store_close(&s);
     return rc;
@@ -116,9 +116,9 @@ int source_open_pinned(struct load *l, const char *root, const struct manifest_s
     struct store s = {.fd = -1};
     char name[64];
     *l = (struct load){.dirfd = -1};
-    store_entry_name(pin->epoch, pin->step, name);
+    store_entry_name(pin->attempt, pin->step, name);
     int rc = store_open(&s, root, pin->folder, e);
-    rc = rc ? rc : load_open(l, &s, pin->epoch, pin->step, e);
+    rc = rc ? rc : load_open(l, &s, pin->attempt, pin->step, e);
     if (!rc && strcmp(l->digest, pin->digest) != 0) {
         load_close(l);
         rc = err_set(e, ERR_INVALID, "another checkpoint lies there now");
@@ -190,7 +190,7 @@ int source_pin(const struct store *job, struct arena *a, struct manifest_source 
     json_out_init(&w, &text);
     json_object(&w, NULL);
     json_str(&w, "folder", pin->folder);
-    json_int(&w, "epoch", pin->epoch);
+    json_int(&w, "attempt", pin->attempt);
     json_int(&w, "step", pin->step);
     json_str(&w, "sha256", pin->digest);
     json_end(&w);
@@ -212,9 +212,9 @@ int source_parse(struct arena *a, const char *text, size_t len, struct manifest_
     if (json_parse(a, text, len, &top, e) || top->type != JSON_OBJECT)
         return err_set(e, ERR_DATA, "it is no JSON object");
     if (json_get_str(top, "folder", &pin->folder, e) ||
-        json_get_int(top, "epoch", &pin->epoch, e) || json_get_int(top, "step", &pin->step, e) ||
-        json_get_str(top, "sha256", &pin->digest, e) || pin->epoch < 0 ||
-        !store_entry_ok((uint64_t)pin->epoch, pin->step))
+        json_get_int(top, "attempt", &pin->attempt, e) ||
+        json_get_int(top, "step", &pin->step, e) || json_get_str(top, "sha256", &pin->digest, e) ||
+        pin->attempt < 0 || !store_entry_ok((uint64_t)pin->attempt, pin->step))
         return err_set(e, ERR_DATA, "it is damaged: it names no checkpoint");
     return 0;
 }

@@ -2,7 +2,7 @@
 // The checkpoint that a training takes parameters from before its first step (checkpoint.from).
 //
 // It is found once, and then pinned: the job's own folder gets a file SOURCE that says which folder,
-// epoch and step it was, and the digest of its manifest; the job's manifests repeat that. An attempt
+// attempt and step it was, and the digest of its manifest; the job's manifests repeat that. An attempt
 // that finds SOURCE opens that checkpoint or none.
 #pragma once
 #include "common/ckpt/load.h"
@@ -14,7 +14,7 @@ void source_split(const char *from, struct arena *a, const char **place, int64_t
 bool source_is_path(const char *place);
 const char *source_path(const char *place); // without the ./ in front
 
-// Opens the checkpoint at a path beneath `root` (may be null): the path of one (…/step-00000200.e3),
+// Opens the checkpoint at a path beneath `root` (may be null): the path of one (…/step-00000200.a3),
 // or of a job's checkpoint folder, of which it is the newest of that step, or with step −1 the newest
 // that is whole as far as its manifest, the lengths of its files and their heads show: whoever reads
 // it checks the rest, of which there may be terabytes. *pin says which it is; its memory is `a`'s.

@@ -23,9 +23,9 @@
 enum { OWNER_MAX = 16 << 20, DIR_MODE = 0755 };
 
 // ---- names ----
-void store_entry_name(int64_t epoch, int64_t step, char out[64])
+void store_entry_name(int64_t attempt, int64_t step, char out[64])
 {
-    snprintf(out, 64, "step-%08" PRId64 ".e%" PRId64, step, epoch);
+    snprintf(out, 64, "step-%08" PRId64 ".a%" PRId64, step, attempt);
 }
 
 // A number as store_entry_name prints it: digits alone.
@@ -54,21 +54,21 @@ bool store_entry_parse(const char *name, struct store_entry *out)
     const char *s;
     *out = (struct store_entry){0};
     if (!store_begins(name, "step-", &s) || !(s = parse_number(s, &out->step)) ||
-        !store_begins(s, ".e", &s) || !(s = parse_number(s, &out->epoch)) || *s)
+        !store_begins(s, ".a", &s) || !(s = parse_number(s, &out->attempt)) || *s)
         return false;
-    store_entry_name(out->epoch, out->step, back);
-    return store_entry_ok((uint64_t)out->epoch, out->step) && strcmp(back, name) == 0;
+    store_entry_name(out->attempt, out->step, back);
+    return store_entry_ok((uint64_t)out->attempt, out->step) && strcmp(back, name) == 0;
 }
 
-bool store_entry_ok(uint64_t epoch, int64_t step)
+bool store_entry_ok(uint64_t attempt, int64_t step)
 {
-    return epoch > 0 && epoch <= EPOCH_MAX && step >= 0;
+    return attempt > 0 && attempt <= ATTEMPT_MAX && step >= 0;
 }
 
 int store_entry_compare(struct store_entry a, struct store_entry b)
 {
-    if (a.epoch != b.epoch)
-        return a.epoch < b.epoch ? -1 : 1;
+    if (a.attempt != b.attempt)
+        return a.attempt < b.attempt ? -1 : 1;
     return (a.step > b.step) - (a.step < b.step);
 }
 
@@ -421,54 +421,54 @@ int store_list_unused(const struct store *s, struct arena *a, const char ***out,
 
 // ---- fence ----
 
-// The number of a marker "epoch-E", EPOCH_MAX + 1 for any that is greater, 0 for no marker.
+// The number of a marker "attempt-A", ATTEMPT_MAX + 1 for any that is greater, 0 for no marker.
 static int64_t parse_marker(const char *name)
 {
     const char *digits;
-    int64_t epoch = 0;
-    if (!store_begins(name, "epoch-", &digits) || !*digits)
+    int64_t attempt = 0;
+    if (!store_begins(name, "attempt-", &digits) || !*digits)
         return 0;
     for (; *digits >= '0' && *digits <= '9'; digits++)
-        epoch = epoch > EPOCH_MAX ? epoch : epoch * 10 + (*digits - '0');
-    return *digits ? 0 : epoch > EPOCH_MAX ? EPOCH_MAX + 1 : epoch;
+        attempt = attempt > ATTEMPT_MAX ? attempt : attempt * 10 + (*digits - '0');
+    return *digits ? 0 : attempt > ATTEMPT_MAX ? ATTEMPT_MAX + 1 : attempt;
 }
 
 // A checkpoint counts as well as a marker: one that was copied here must not stay the newest.
 static int find_greatest(void *arg, const char *name, struct err *e)
 {
-    int64_t *greatest = arg, epoch = parse_marker(name);
+    int64_t *greatest = arg, attempt = parse_marker(name);
     struct store_entry entry;
-    if (epoch > EPOCH_MAX)
+    if (attempt > ATTEMPT_MAX)
         return err_set(
             e, ERR_INVALID,
-            "the file %.80s is beyond epoch %d, the last that weft gives: it is nobody's, "
+            "the file %.80s is beyond attempt %d, the last that weft gives: it is nobody's, "
             "move it away",
-            name, EPOCH_MAX);
+            name, ATTEMPT_MAX);
     if (store_entry_parse(name, &entry))
-        epoch = entry.epoch;
-    if (epoch > *greatest)
-        *greatest = epoch;
+        attempt = entry.attempt;
+    if (attempt > *greatest)
+        *greatest = attempt;
     return 0;
 }
 
-int store_check_epoch(const struct store *s, int64_t epoch, int64_t *greatest, struct err *e)
+int store_check_attempt(const struct store *s, int64_t attempt, int64_t *greatest, struct err *e)
 {
     int64_t found = 0;
     int rc = durable_list(s->fd, find_greatest, &found, e);
     if (greatest)
         *greatest = found;
-    if (!rc && found > epoch)
-        rc = err_set(e, ERR_FENCED, "epoch %" PRId64 " is over: epoch %" PRId64 " has begun", epoch,
-                     found);
+    if (!rc && found > attempt)
+        rc = err_set(e, ERR_FENCED, "attempt %" PRId64 " is over: attempt %" PRId64 " has begun",
+                     attempt, found);
     return rc;
 }
 
 struct fence {
     struct store *s;
-    int64_t epoch;
+    int64_t attempt;
 };
 
-// Renames what an older epoch has open, so that it can no longer be given its final name.
+// Renames what an older attempt has open, so that it can no longer be given its final name.
 static int fence_open_save(void *arg, const char *name, struct err *e)
 {
     struct fence *f = arg;
@@ -476,7 +476,7 @@ static int fence_open_save(void *arg, const char *name, struct err *e)
     char dead[STORE_NAME_MAX];
     const char *final;
     if (!store_begins(name, STORE_TMP, &final) || !store_entry_parse(final, &entry) ||
-        entry.epoch >= f->epoch)
+        entry.attempt >= f->attempt)
         return 0;
     store_fresh_name(STORE_DEAD, final, dead);
     if (renameat(f->s->fd, name, f->s->fd, dead) && errno != ENOENT) // ENOENT: it just committed
@@ -484,48 +484,49 @@ static int fence_open_save(void *arg, const char *name, struct err *e)
     return 0;
 }
 
-// Whether the epoch file that is there is this attempt's own.
-static int check_epoch_owner(struct store *s, const char *name, int64_t epoch, const char *attempt,
-                             int64_t *greatest, struct err *e)
+// Whether the fence that is there is this attempt's own.
+static int check_fence_owner(struct store *s, const char *name, int64_t attempt,
+                             const char *attempt_id, int64_t *greatest, struct err *e)
 {
     struct buf who = {0};
     int rc = folder_read_whole(s->fd, name, true, 4096, &who, e);
-    if (!rc && strcmp(buf_str(&who), attempt) != 0) {
-        *greatest = epoch > *greatest ? epoch : *greatest;
-        rc = err_set(e, ERR_FENCED, "epoch %" PRId64 " belongs to another attempt", epoch);
+    if (!rc && strcmp(buf_str(&who), attempt_id) != 0) {
+        *greatest = attempt > *greatest ? attempt : *greatest;
+        rc = err_set(e, ERR_FENCED, "attempt %" PRId64 " was fenced by another coordinator",
+                     attempt);
     }
     buf_clear(&who);
     return rc;
 }
 
-static int make_epoch(struct store *s, int64_t epoch, const char *attempt, int64_t *greatest,
+static int make_fence(struct store *s, int64_t attempt, const char *attempt_id, int64_t *greatest,
                       struct err *e)
 {
     char name[64];
-    snprintf(name, sizeof name, "epoch-%" PRId64, epoch);
+    snprintf(name, sizeof name, "attempt-%" PRId64, attempt);
     if (!faccessat(s->fd, name, F_OK, 0))
-        return check_epoch_owner(s, name, epoch, attempt, greatest, e);
-    int rc = store_write_whole(s, name, false, attempt, strlen(attempt), e);
-    return rc == ERR_EXISTS ? check_epoch_owner(s, name, epoch, attempt, greatest, e) : rc;
+        return check_fence_owner(s, name, attempt, attempt_id, greatest, e);
+    int rc = store_write_whole(s, name, false, attempt_id, strlen(attempt_id), e);
+    return rc == ERR_EXISTS ? check_fence_owner(s, name, attempt, attempt_id, greatest, e) : rc;
 }
 
-int store_fence(struct store *s, int64_t epoch, const char *attempt, int64_t *greatest,
+int store_fence(struct store *s, int64_t attempt, const char *attempt_id, int64_t *greatest,
                 struct err *e)
 {
-    struct fence f = {s, epoch};
-    PRE(*attempt);
+    struct fence f = {s, attempt};
+    PRE(*attempt_id);
     *greatest = 0;
-    if (epoch < 1 || epoch > EPOCH_MAX)
+    if (attempt < 1 || attempt > ATTEMPT_MAX)
         return err_set(e, ERR_INVALID,
-                       "epoch %" PRId64
+                       "attempt %" PRId64
                        " is not one of 1 to %d, which is all that a job has: submit "
                        "it as a new one",
-                       epoch, EPOCH_MAX);
-    int rc = store_check_epoch(s, epoch, greatest, e);
-    rc = rc ? rc : make_epoch(s, epoch, attempt, greatest, e);
+                       attempt, ATTEMPT_MAX);
+    int rc = store_check_attempt(s, attempt, greatest, e);
+    rc = rc ? rc : make_fence(s, attempt, attempt_id, greatest, e);
     rc = rc ? rc : durable_fsync(s->fd, s->path, e);
     // Another process may have fenced meanwhile: with our file in place, look again.
-    rc = rc ? rc : store_check_epoch(s, epoch, greatest, e);
+    rc = rc ? rc : store_check_attempt(s, attempt, greatest, e);
     rc = rc ? rc : durable_list(s->fd, fence_open_save, &f, e);
     rc = rc ? rc : durable_fsync(s->fd, s->path, e);
     return rc;
@@ -572,7 +573,7 @@ static int look_for_checkpoints(const struct store *s, bool *none, struct err *e
 }
 
 int store_make_again(struct store *s, const char *root, const struct store_owner *owner,
-                     int64_t epoch, const char *attempt, bool *removed, struct err *e)
+                     int64_t attempt, const char *attempt_id, bool *removed, struct err *e)
 {
     struct store again = {.fd = -1};
     char dir[STORE_PATH_MAX];
@@ -585,7 +586,7 @@ int store_make_again(struct store *s, const char *root, const struct store_owner
         *strrchr(dir, '/') = 0;
     int rc = check_mount(s, e);
     rc = rc ? rc : store_make(&again, root, dir, owner, e);
-    rc = rc ? rc : store_fence(&again, epoch, attempt, &greatest, e);
+    rc = rc ? rc : store_fence(&again, attempt, attempt_id, &greatest, e);
     rc = rc ? rc : look_for_checkpoints(&again, removed, e);
     if (rc) {
         store_close(&again);

@@ -13,10 +13,10 @@
 #include "common/ckpt/durable.h"
 #include "common/ckpt/store_names.h"
 
-static void print_tmp_name(int64_t epoch, int64_t step, char out[STORE_NAME_MAX])
+static void print_tmp_name(int64_t attempt, int64_t step, char out[STORE_NAME_MAX])
 {
     char final[64];
-    store_entry_name(epoch, step, final);
+    store_entry_name(attempt, step, final);
     snprintf(out, STORE_NAME_MAX, STORE_TMP "%s", final);
 }
 
@@ -32,10 +32,10 @@ static int check_same_directory(const struct store *s, struct err *e)
     return 0;
 }
 
-int store_begin(struct store *s, int64_t epoch, int64_t step, int *tmp, struct err *e)
+int store_begin(struct store *s, int64_t attempt, int64_t step, int *tmp, struct err *e)
 {
     char name[STORE_NAME_MAX];
-    print_tmp_name(epoch, step, name);
+    print_tmp_name(attempt, step, name);
     *tmp = -1;
     int rc = check_same_directory(s, e);
     if (rc)
@@ -88,7 +88,7 @@ static int commit_directory(struct store *s, int dir, const struct manifest *m, 
                             const char *final, struct err *e)
 {
     int rc = check_shards(dir, m, e);
-    rc = rc ? rc : store_check_epoch(s, m->epoch, NULL, e);
+    rc = rc ? rc : store_check_attempt(s, m->attempt, NULL, e);
     rc = rc ? rc : seal_checkpoint(dir, m, e);
     rc = rc ? rc : check_same_directory(s, e);
     rc = rc ? rc : durable_rename_new(s->fd, tmp, final, e);
@@ -105,8 +105,8 @@ static int commit_directory(struct store *s, int dir, const struct manifest *m, 
 int store_commit(struct store *s, const struct manifest *m, struct err *e)
 {
     char tmp[STORE_NAME_MAX], final[64];
-    print_tmp_name(m->epoch, m->step, tmp);
-    store_entry_name(m->epoch, m->step, final);
+    print_tmp_name(m->attempt, m->step, tmp);
+    store_entry_name(m->attempt, m->step, final);
     if (!faccessat(s->fd, final, F_OK, AT_SYMLINK_NOFOLLOW))
         return durable_fsync(s->fd, s->path, e);
     if (errno != ENOENT)
@@ -119,7 +119,7 @@ int store_commit(struct store *s, const struct manifest *m, struct err *e)
         close(dir);
     }
     struct err fenced = {0}; // whichever call failed: if a fence took the directory, that is why
-    if (rc && store_check_epoch(s, m->epoch, NULL, &fenced) == ERR_FENCED)
+    if (rc && store_check_attempt(s, m->attempt, NULL, &fenced) == ERR_FENCED)
         return err_set(e, ERR_FENCED, "%s", fenced.text);
     return rc;
 }
@@ -161,11 +161,11 @@ static int remove_renamed(struct store *s, const char *name, struct err *e)
     return remove_directory(s->fd, name, e);
 }
 
-int store_abort(struct store *s, int64_t epoch, int64_t step, struct err *e)
+int store_abort(struct store *s, int64_t attempt, int64_t step, struct err *e)
 {
     char tmp[STORE_NAME_MAX], dead[STORE_NAME_MAX], final[64];
-    print_tmp_name(epoch, step, tmp);
-    store_entry_name(epoch, step, final);
+    print_tmp_name(attempt, step, tmp);
+    store_entry_name(attempt, step, final);
     store_fresh_name(STORE_DEAD, final, dead);
     // Renamed first: a rank that still writes into it cannot mistake what is left for its own.
     if (renameat(s->fd, tmp, s->fd, dead))
@@ -173,10 +173,10 @@ int store_abort(struct store *s, int64_t epoch, int64_t step, struct err *e)
     return remove_renamed(s, dead, e);
 }
 
-int store_delete(struct store *s, int64_t epoch, int64_t step, struct err *e)
+int store_delete(struct store *s, int64_t attempt, int64_t step, struct err *e)
 {
     char final[64], trash[STORE_NAME_MAX];
-    store_entry_name(epoch, step, final);
+    store_entry_name(attempt, step, final);
     store_fresh_name(STORE_TRASH, final, trash);
     if (renameat(s->fd, final, s->fd, trash))
         // Gone already, but perhaps by an act that has not been synced yet.
@@ -221,7 +221,7 @@ int store_destroy(struct store *s, const char *root, bool *absent, struct err *e
     return rc;
 }
 
-int store_set_aside(struct store *s, int64_t epoch, struct store_entry from, struct err *e)
+int store_set_aside(struct store *s, int64_t attempt, struct store_entry from, struct err *e)
 {
     struct arena a = {0};
     struct store_entry *all;
@@ -230,9 +230,9 @@ int store_set_aside(struct store *s, int64_t epoch, struct store_entry from, str
         char name[64], aside[80];
         if (all[i].step <= from.step && store_entry_compare(all[i], from) <= 0)
             continue;
-        store_entry_name(all[i].epoch, all[i].step, name);
+        store_entry_name(all[i].attempt, all[i].step, name);
         snprintf(aside, sizeof aside, STORE_ASIDE "%s", name);
-        rc = store_check_epoch(s, epoch, NULL, e);
+        rc = store_check_attempt(s, attempt, NULL, e);
         if (!rc)
             rc = durable_rename_new(s->fd, name, aside, e);
     }
@@ -280,7 +280,7 @@ void store_discard(struct store *s, const char *prefix, const char *mark)
 
 struct sweep {
     struct store *s;
-    int64_t epoch, step;
+    int64_t attempt, step;
 };
 
 static int sweep_entry(void *arg, const char *name, struct err *e)
@@ -295,7 +295,7 @@ static int sweep_entry(void *arg, const char *name, struct err *e)
     } else if (store_begins(name, STORE_LOOSE, NULL)) {
         unlinkat(w->s->fd, name, 0);
     } else if (store_begins(name, STORE_TMP, &final) && store_entry_parse(final, &entry) &&
-               entry.epoch == w->epoch && entry.step < w->step) {
+               entry.attempt == w->attempt && entry.step < w->step) {
         store_fresh_name(STORE_DEAD, final, dead);
         if (!renameat(w->s->fd, name, w->s->fd, dead))
             remove_renamed(w->s, dead, NULL);
@@ -303,8 +303,8 @@ static int sweep_entry(void *arg, const char *name, struct err *e)
     return 0;
 }
 
-void store_sweep(struct store *s, int64_t epoch, int64_t step)
+void store_sweep(struct store *s, int64_t attempt, int64_t step)
 {
-    struct sweep w = {s, epoch, step};
+    struct sweep w = {s, attempt, step};
     durable_list(s->fd, sweep_entry, &w, NULL);
 }

@@ -304,11 +304,11 @@ static int write_checkpoint(struct importing *x, struct store *s, const struct s
                          .name = owner->name,
                          .job_hash = hash,
                          .run = "import",
-                         .epoch = 1,
+                         .attempt = 1,
                          .seed = (uint64_t)x->model.job.train.seed,
                          .tokenizer = x->identity,
                          .optimizer = "none", // no state of one is in it
-                         .parent_epoch = -1,
+                         .parent_attempt = -1,
                          .parent_step = -1,
                          .resolved = x->resolved,
                          .numerics = {.backend = "import",
@@ -328,7 +328,7 @@ static int write_checkpoint(struct importing *x, struct store *s, const struct s
         specs[i] = "[]";
     }
     int tmp = -1, rc = deal_make(x->a, parts, all->n, 1, &deal, e);
-    rc = rc ? rc : store_begin(s, m.epoch, m.step, &tmp, e);
+    rc = rc ? rc : store_begin(s, m.attempt, m.step, &tmp, e);
     rc = rc ? rc : write_shard(x, tmp, &report, e);
     rc = rc ? rc : store_sync_shard(s, tmp, e);
     rc = rc ? rc : manifest_fill(&m, x->a, parts, specs, all->n, &deal, &report, e);

@@ -21,7 +21,7 @@ enum flag {
     FLAG_FOLLOW,
     FLAG_RANK,
     FLAG_LINES,
-    FLAG_EPOCH,
+    FLAG_ATTEMPT,
     FLAG_WHY,
     FLAG_DIR,
     FLAG_NEW,
@@ -93,7 +93,7 @@ struct args { // texts are borrowed from argv
     int64_t from_step; // -1: from the newest checkpoint
     int rank;          // -1 for all
     int lines;         // the last so many; 0 for all
-    int epoch;         // of one attempt; 0 for all
+    int attempt;       // 0 for all
     const char *out, *format, *field, *end, *val_fraction;
     int64_t shard_tokens, vocab; // 0: not given
     int threads;                 // 0: all cores

@@ -288,7 +288,7 @@ static int fill_assign(struct local_ranks *l, struct err *e)
     job_hash(&l->job, hash);
     int rc = entropy_id(id, e);
     rc = rc ? rc : entropy_bytes(key, sizeof key, e);
-    a->epoch = 1;
+    a->attempt = 1;
     a->job_text = frame_text(l->resolved);
     a->job_hash = hash;
     a->job_id = a->cluster_id = a->run_id = a->attempt_id = id;

@@ -22,10 +22,10 @@ static struct log_rank *find_rank(struct log_order *o, int rank)
     return &o->ranks[rank];
 }
 
-static struct log_source *find_source(struct log_rank *r, uint64_t epoch)
+static struct log_source *find_source(struct log_rank *r, uint64_t attempt)
 {
     for (int i = 0; i < r->n; i++)
-        if (r->sources[i].epoch == epoch)
+        if (r->sources[i].attempt == attempt)
             return &r->sources[i];
     return NULL;
 }
@@ -36,7 +36,7 @@ static void add_line(struct log_order *o, const Weft__V1__LogLines *m, const str
     o->lines = arena_grow(&o->lines_arena, o->lines, sizeof *o->lines, o->n, &o->cap);
     struct log_line *l = &o->lines[o->n];
     *l = (struct log_line){
-        .order = o->n++, .rank = m->rank, .epoch = m->epoch, .left_out = left_out};
+        .order = o->n++, .rank = m->rank, .attempt = m->attempt, .left_out = left_out};
     memcpy(l->stamp, s->at, sizeof l->stamp);
     l->host = arena_strdup(&o->lines_arena, m->host);
     l->text = arena_dup(&o->lines_arena, line, len);
@@ -60,14 +60,14 @@ void log_order_add(struct log_order *o, const Weft__V1__LogLines *m)
     const char *text = (const char *)m->text.data, *end = text + m->text.len;
     const int64_t start = m->ends_at - (int64_t)m->text.len;
     struct log_rank *r = find_rank(o, m->rank);
-    if (!r || !m->text.len || (o->some && m->epoch < r->first))
+    if (!r || !m->text.len || (o->some && m->attempt < r->first))
         return;
-    struct log_source *s = find_source(r, m->epoch);
+    struct log_source *s = find_source(r, m->attempt);
     if (!s) {
         r->sources = arena_grow(&o->arena, r->sources, sizeof *r->sources, r->n, &r->cap);
         s = &r->sources[r->n++];
         // Where the first text that came from the source begins.
-        *s = (struct log_source){.epoch = m->epoch, .shown = o->some && !o->again ? start : 0};
+        *s = (struct log_source){.attempt = m->attempt, .shown = o->some && !o->again ? start : 0};
     }
     const int64_t had = s->shown - start;
     s->shown = had > (int64_t)m->text.len ? s->shown : m->ends_at;
@@ -102,7 +102,8 @@ bool log_order_again(struct log_order *o)
         struct log_rank *r = &o->ranks[i];
         any = any || r->n;
         for (int j = 0; j < r->n && !o->again; j++)
-            r->first = j == 0 || r->sources[j].epoch < r->first ? r->sources[j].epoch : r->first;
+            r->first =
+                j == 0 || r->sources[j].attempt < r->first ? r->sources[j].attempt : r->first;
     }
     o->again = o->again || any;
     return any;

@@ -4,7 +4,7 @@
 // Inside coordinator/cli/ only.
 //
 // A log may be read several times, from other beginnings. What was shown is known by its position in
-// the log of its rank and epoch, so nothing is shown twice, and bytes that never came are counted.
+// the log of its rank and attempt, so nothing is shown twice, and bytes that never came are counted.
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -18,13 +18,13 @@ struct log_line {
     char stamp[LOG_STAMP + 1]; // "" if no line with a time came before it
     int order;                 // in which it came
     int rank;
-    uint64_t epoch;
+    uint64_t attempt;
     int64_t left_out; // bytes of its rank's log before it that did not come
     const char *host, *text;
     size_t len;
 };
 struct log_source { // the log of one rank in one attempt
-    uint64_t epoch;
+    uint64_t attempt;
     int64_t shown;          // the position behind the last line that was taken
     char at[LOG_STAMP + 1]; // the time of the last line that had one
 };

@@ -83,7 +83,7 @@ static const struct verb verbs[] = {
     {"watch", "JOB", "its progress to the end; exits as the job does", REMOTE, 1, 1, verb_watch,
      A_JOB, 0},
     {"logs", "JOB", "what its ranks wrote, in all attempts, by time",
-     REMOTE | F(FOLLOW) | F(RANK) | F(LINES) | F(EPOCH), 1, 1, verb_logs, A_JOB, 0},
+     REMOTE | F(FOLLOW) | F(RANK) | F(LINES) | F(ATTEMPT), 1, 1, verb_logs, A_JOB, 0},
     {"metrics", "JOB", "what it measured: losses, rates and norms, a row a step, over all attempts",
      REMOTE | F(CSV) | F(FOLLOW) | F(LINES), 1, 1, verb_metrics,
      "The last rows as a table; with --json or --csv all of them, with every number. A step has "

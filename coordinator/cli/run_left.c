@@ -69,7 +69,7 @@ bool left_data(const struct record *r, const struct job *now, struct left_data *
     int n = 0;
     bool known = *r->store && !store_open(&s, NULL, r->store, NULL) &&
                  !store_scan(&s, &a, &all, &n, NULL) && n &&
-                 !load_open(&l, &s, all->epoch, all->step, NULL);
+                 !load_open(&l, &s, all->attempt, all->step, NULL);
     if (known) {
         out->data = l.manifest.data;
         out->step = l.manifest.step;

@@ -78,7 +78,7 @@ int source_look(const struct job *job, const struct compiled *c, struct arena *a
     if (!rc)
         rc = match_params(a, &l.manifest, load, params, n, &match, e);
     if (!rc) {
-        store_entry_name(pin.epoch, pin.step, name);
+        store_entry_name(pin.attempt, pin.step, name);
         buf_printf(say, "%s/%s: ", pin.folder, name);
         match_print(&match, n, say);
         rc = check_tokenizer(job, &l, &pin, match_vocab(&match, params, n), a, say, e);

@@ -90,7 +90,7 @@ static void pass_chunk(void *ctx, const Weft__V1__LogChunk *chunk)
     lines.rank = chunk->rank;
     lines.host = r->host;
     lines.text = chunk->text;
-    lines.epoch = chunk->epoch;
+    lines.attempt = chunk->attempt;
     lines.ends_at = chunk->ends_at;
     if (chunk->text.len)
         r->say(r->ctx, &lines);
@@ -121,7 +121,7 @@ int stored_logs(struct stored *s, const Weft__V1__LogsRequest *request,
     ask.job = job->job;
     ask.rank = request->rank;
     ask.lines = request->lines;
-    ask.epoch = request->epoch;
+    ask.attempt = request->attempt;
     logs_ask(logs, &ask);
     while (logs_waiting(logs))
         logs_resume(logs);

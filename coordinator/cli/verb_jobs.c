@@ -310,14 +310,15 @@ static void print_where(const Weft__V1__JobStatus *s, struct buf *out)
         plain_line(out, "tags       %s", buf_str(&tags));
     buf_clear(&tags);
     print_threads(s, "threads     ", out);
-    buf_printf(out, "restarts    %d, epoch %llu\n", s->restarts, (unsigned long long)s->epoch);
+    buf_printf(out, "restarts    %d, attempt %llu\n", s->restarts, (unsigned long long)s->attempt);
     if (s->unsaved)
         plain_line(out, "not saved   since %s, %d save%s failed: %s",
                    word_time(s->unsaved_since_ms, word), s->unsaved, s->unsaved == 1 ? "" : "s",
                    s->unsaved_why);
     if (s->checkpoint_step >= 0)
-        plain_line(out, "checkpoint  step %lld of epoch %llu in %s", (long long)s->checkpoint_step,
-                   (unsigned long long)s->checkpoint_epoch, s->store);
+        plain_line(out, "checkpoint  step %lld of attempt %llu in %s",
+                   (long long)s->checkpoint_step, (unsigned long long)s->checkpoint_attempt,
+                   s->store);
 }
 
 static void print_status(const void *reply, struct buf *out)
@@ -450,11 +451,11 @@ static void print_checkpoints(const void *reply, struct buf *out)
     const Weft__V1__CheckpointsReply *r = reply;
     char word[WORD_MAX];
     struct table t;
-    table_init(&t, ">STEP >EPOCH STATE >LOSS TIME WHY");
+    table_init(&t, ">STEP >ATTEMPT STATE >LOSS TIME WHY");
     for (size_t i = 0; i < r->n_checkpoints; i++) {
         const Weft__V1__Checkpoint *c = r->checkpoints[i];
         table_add(&t, "%lld", (long long)c->step);
-        table_add(&t, "%llu", (unsigned long long)c->epoch);
+        table_add(&t, "%llu", (unsigned long long)c->attempt);
         table_add(&t, "%s%s%s", word_checkpoint(c->state), c->bad ? ", damaged" : "",
                   c->best ? ", best" : "");
         if (c->evaluated)

@@ -2,7 +2,7 @@
 // weft logs: what a job's ranks wrote. With -f it follows to the job's end:
 //
 // Two streams are open then: a watch of the job says where it stands, and the lines come by the
-// other. Lines are read again, from the start of what is kept, when the job has a new epoch (other
+// other. Lines are read again, from the start of what is kept, when the job has a new attempt (other
 // hosts have its logs), when the coordinator was away or cut us off because we read too slowly, and at
 // the job's end; log_order.h passes over those that were shown. The reading after the job's end is the
 // last, and complete. A held job has not ended: its lines are read once, and then only the watch is
@@ -27,7 +27,7 @@ struct logs_query {
     Weft__V1__JobRequest watch_ask;
     bool following, started; // started: the stream of lines was opened
     bool held, whole;        // the job is held; whole: all that it wrote until then was read
-    uint64_t epoch;
+    uint64_t attempt;
     int fewer;      // lines of each rank that the reading got which was cut off last
     int64_t cut_ns; // when it was; 0: none
     char job[64];   // its id once that is known, since a name may mean another job later
@@ -44,7 +44,7 @@ static void show_line(const struct logs_query *g, const struct log_line *l)
         json_print_start(&w, &out, false);
         json_count(&w, "rank", l->rank);
         json_text(&w, "host", l->host);
-        json_uint(&w, "epoch", l->epoch);
+        json_uint(&w, "attempt", l->attempt);
         json_strn(&w, "text", l->text, l->len);
         json_int(&w, "left_out", l->left_out);
         json_print_end(&w);
@@ -169,13 +169,13 @@ static void take_status(struct logs_query *g, const Weft__V1__WatchUpdate *u)
     bool ended = job_ended(s->state) >= 0 && !held;
     if (held && !g->held)
         plain_error("%s is held: what it writes follows here once it is resumed", s->name);
-    if (!g->started || s->epoch != g->epoch || ended || held != g->held) {
+    if (!g->started || s->attempt != g->attempt || ended || held != g->held) {
         g->held = held;
         restart_reading(g, !ended);
         cli_link_stream_open(&g->lines, &g->ask.base);
     }
     g->started = true;
-    g->epoch = s->epoch;
+    g->attempt = s->attempt;
 }
 
 static int take_follow_event(struct logs_query *g)
@@ -242,7 +242,7 @@ int verb_logs(const struct verb *v, const struct args *a)
     g.ask.rank = a->rank;
     g.ask.follow = a->follow;
     g.ask.lines = a->lines;
-    g.ask.epoch = (uint64_t)a->epoch;
+    g.ask.attempt = (uint64_t)a->attempt;
     if (l.stored) {
         enum rpc_code code = RPC_OK; // of a run that is not under way: no more will come
         struct err e = {0};

@@ -138,8 +138,8 @@ static void print_head(const Weft__V1__JobStatus *s, struct buf *out)
     buf_printf(&before, "%s (%s): %s", s->name, s->job, word_state(s->state));
     if (s->step >= 0)
         buf_printf(&before, " at step %lld of %lld", (long long)s->step, (long long)s->steps);
-    buf_printf(&before, ", epoch %llu, %d restarts%s", (unsigned long long)s->epoch, s->restarts,
-               *s->text ? ": " : "");
+    buf_printf(&before, ", attempt %llu, %d restarts%s", (unsigned long long)s->attempt,
+               s->restarts, *s->text ? ": " : "");
     print_lines(out, buf_str(&before), s->text);
     buf_clear(&before);
     print_threads(s, "threads: ", out);

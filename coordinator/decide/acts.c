@@ -468,7 +468,7 @@ static const char *carry_out(struct job_record *j, const struct verb *v, const s
     case NO:
         return d->text;
     case FORGET:
-        if (j->attempt)
+        if (j->live)
             return "its ranks have not ended yet: ask again";
         if (!j->deleting && (waits = find_beginner(j)))
             return arena_printf(j->coord->out->arena,
@@ -498,7 +498,7 @@ static const char *carry_out(struct job_record *j, const struct verb *v, const s
         return NULL;
     case DRAIN:
         heap_set(&j->goal_why, text);
-        attempt_drain(j->attempt, v->to, &n, text);
+        attempt_drain(j->live, v->to, &n, text);
         return NULL;
     }
     return NULL;

@@ -161,8 +161,8 @@ static void move_to_starting(struct attempt *at)
         if (text.len < 300)
             buf_printf(&text, "%s%d on %s", i ? ", " : "", ranks, host_name(at->hosts[i].host));
     }
-    job_move(at->job, JOB_STARTING, JOB_NONE, &n, "epoch %llu: %d rank%s placed: %s",
-             (unsigned long long)at->job->epoch, at->nranks, at->nranks == 1 ? "" : "s",
+    job_move(at->job, JOB_STARTING, JOB_NONE, &n, "attempt %llu: %d rank%s placed: %s",
+             (unsigned long long)at->job->attempt, at->nranks, at->nranks == 1 ? "" : "s",
              buf_str(&text));
     buf_clear(&text);
 }
@@ -170,7 +170,7 @@ static void move_to_starting(struct attempt *at)
 void attempt_begin(struct job_record *j, const struct rank_place *places)
 {
     struct attempt *at = attempt_new(j);
-    j->attempt = at;
+    j->live = at;
     for (int r = 0; r < at->nranks; r++) {
         at->ranks[r].host = find_or_add_host(at, places[r].host, places[r].host->incarnation);
         at->ranks[r].device = places[r].device;
@@ -182,7 +182,7 @@ void attempt_begin(struct job_record *j, const struct rank_place *places)
     set_placement(at);
     keep_log_hosts(at);
     new_identity(j);
-    j->epoch++;
+    j->attempt++;
     j->fenced = false;
     heap_set(&j->restore, "");
     j->restore_step = 0;
@@ -196,7 +196,7 @@ void attempt_begin(struct job_record *j, const struct rank_place *places)
 void attempt_restore(struct job_record *j)
 {
     struct attempt *at = attempt_new(j);
-    j->attempt = at;
+    j->live = at;
     for (int i = 0; i < j->nplaced; i++) {
         const struct placed *p = &j->placement[i];
         // The row of its host may be lost; a host is added then by what the placement says of it.
@@ -258,7 +258,7 @@ static void fill_assign(const struct attempt *at, const struct attempt_host *h,
     const struct host *host = h->host;
     struct coord *c = at->job->coord;
     a->ranks = at->nranks;
-    a->epoch = j->epoch;
+    a->attempt = j->attempt;
     a->job_text = j->resolved;
     a->job_hash = frame_text(j->job_hash);
     a->job_id = frame_text(j->id);
@@ -285,7 +285,7 @@ static void send_start(struct attempt *at, struct attempt_host *h)
     V1_NEW(Start, start, s);
     fill_assign(at, h, &assign);
     s.job = frame_text(j->id);
-    s.epoch = j->epoch;
+    s.attempt = j->attempt;
     s.incarnation = h->incarnation;
     s.assign = &assign;
     s.name = j->name;
@@ -309,7 +309,7 @@ static void send_stop(struct attempt *at, struct attempt_host *h)
 {
     V1_NEW(Stop, stop, s);
     s.job = at->job->id;
-    s.epoch = at->job->epoch;
+    s.attempt = at->job->attempt;
     s.reason = at->reason;
     s.grace_ms = at->grace_ms;
     DOWN(d, STOP, stop, &s);
@@ -465,7 +465,7 @@ void attempt_end(struct attempt *at)
     if (j->goal != JOB_SUCCEEDED && j->untidy == TIDY)
         j->untidy = UNTIDY;
     clear_placement(j);
-    j->attempt = NULL;
+    j->live = NULL;
     job_touch(j);
     attempt_free(at);
 }

@@ -7,7 +7,7 @@
 //   WRITE    every host writes a nonce into the job's folder,
 //   RENAME   one host renames the folder of nonces,
 //   READ     every host reads all of them: they see one storage
-//   FENCE    one host makes the epoch's marker and lists what is committed. Its answer and the
+//   FENCE    one host makes the attempt's marker and lists what is committed. Its answer and the
 //            checkpoint to continue from are durable before the first Start
 //   START    every host gets its Start, until it has been heard of; the ranks agree on the plan
 //   RUN      all ranks are ready

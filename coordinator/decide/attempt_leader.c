@@ -25,7 +25,7 @@ static void send_to_host(struct attempt *at, const struct attempt_host *h, int r
     if (h->reaped || !host_is(h->host, h->incarnation))
         return;
     body.job = frame_text(at->job->id);
-    body.epoch = at->job->epoch;
+    body.attempt = at->job->attempt;
     body.rank = rank;
     body.frame = frame_borrow(f);
     DOWN(d, FRAME, frame, &body);
@@ -215,7 +215,7 @@ static void take_commit(struct attempt *at, struct store_entry id)
     job_account(j);
     j->since_ckpt_ms = 0;
     j->committed_step = id.step;
-    j->committed_epoch = (uint64_t)id.epoch;
+    j->committed_attempt = (uint64_t)id.attempt;
     j->committed_since = true;
     if (id.step > j->last_step)
         j->last_step = id.step;
@@ -258,7 +258,7 @@ static void take_loss(struct attempt *at, const struct leader_action *a)
     j->since_ckpt_ms = j->spent_ms[TIME_RUNNING];
     j->committed_since = false;
     j->committed_step = -1;
-    j->committed_epoch = 0;
+    j->committed_attempt = 0;
     job_removed(j, arena_printf(j->coord->out->arena,
                                 "somebody removed %s with %s, before the save of step %lld",
                                 *j->store ? j->store : "the checkpoint folder", a->text,

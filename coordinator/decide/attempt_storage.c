@@ -41,7 +41,7 @@ static void fail_storage(struct attempt *at, const struct attempt_host *h, const
 
 static struct store_entry make_entry(const Weft__V1__Checkpoint *row)
 {
-    return (struct store_entry){(int64_t)row->epoch, row->step};
+    return (struct store_entry){(int64_t)row->attempt, row->step};
 }
 
 static int compare_entries(const void *a, const void *b)
@@ -64,7 +64,7 @@ static int sort_scan(const struct attempt *at, const Weft__V1__StorageDone *d,
 {
     int n = 0, kept = 0;
     for (size_t i = 0; i < d->n_committed; i++)
-        if (store_entry_ok(d->committed[i]->epoch, d->committed[i]->step) &&
+        if (store_entry_ok(d->committed[i]->attempt, d->committed[i]->step) &&
             is_decided(at, make_entry(d->committed[i])))
             scan[n++] = make_entry(d->committed[i]);
     qsort(scan, (size_t)n, sizeof *scan, compare_entries);
@@ -105,17 +105,17 @@ static void report_unused_saves(struct attempt *at, const Weft__V1__StorageDone 
     struct job_note n = NOTE(UNUSED);
     for (size_t i = 0; i < d->n_committed; i++) {
         const Weft__V1__Checkpoint *k = d->committed[i];
-        bool possible = store_entry_ok(k->epoch, k->step);
+        bool possible = store_entry_ok(k->attempt, k->step);
         bool decided = possible && is_decided(at, make_entry(k));
         char name[64];
         if (decided && !k->bad)
             continue;
-        snprintf(name, sizeof name, "the checkpoint of step %lld and epoch %llu",
-                 (long long)k->step, (unsigned long long)k->epoch);
+        snprintf(name, sizeof name, "the checkpoint of step %lld and attempt %llu",
+                 (long long)k->step, (unsigned long long)k->attempt);
         if (possible)
-            store_entry_name((int64_t)k->epoch, k->step, name);
+            store_entry_name((int64_t)k->attempt, k->step, name);
         report_unused_save(&p, k->step, name,
-                           !possible ? "weft gives no such step or epoch"
+                           !possible ? "weft gives no such step or attempt"
                            : k->bad  ? k->why
                                      : "this coordinator never decided it; if its database was put "
                                        "back from a copy, start it with --restored");
@@ -132,7 +132,7 @@ static void take_scan(struct attempt *at, const Weft__V1__StorageDone *d)
     struct store_entry *scan =
         arena_array(j->coord->out->arena, struct store_entry, d->n_committed + 1);
     attempt_lead(at, (struct leader_event){.kind = LEADER_EV_FENCED,
-                                           .epoch = (int64_t)d->epoch,
+                                           .attempt = (int64_t)d->attempt,
                                            .scan = scan,
                                            .nscan = sort_scan(at, d, scan)});
     for (size_t i = 0; i < d->n_committed; i++)
@@ -146,7 +146,7 @@ static void take_scan(struct attempt *at, const Weft__V1__StorageDone *d)
                                                    .loss = d->committed[i]->eval_loss});
     const struct commit_record *newest = commit_newest(leader_commit(at->leader));
     j->committed_step = newest ? newest->id.step : -1;
-    j->committed_epoch = newest ? (uint64_t)newest->id.epoch : 0;
+    j->committed_attempt = newest ? (uint64_t)newest->id.attempt : 0;
     job_touch(j);
 }
 
@@ -203,7 +203,7 @@ static void report_begin(struct attempt *at, const struct job_note *n, int64_t h
     } else if (restored) {
         job_event(j, n, "continues from %s", j->restore);
     } else {
-        job_event(j, n, "%sat step %lld%s%.400s", j->epoch > 1 ? "again, " : "",
+        job_event(j, n, "%sat step %lld%s%.400s", j->attempt > 1 ? "again, " : "",
                   (long long)j->restore_step, *source ? ", with parameters of " : "", source);
     }
 }
@@ -211,18 +211,19 @@ static void report_begin(struct attempt *at, const struct job_note *n, int64_t h
 static void fence_again(struct attempt *at, const struct attempt_host *h, uint64_t greatest)
 {
     struct job_record *j = at->job;
-    uint64_t base = greatest > j->epoch ? greatest : j->epoch;
+    uint64_t base = greatest > j->attempt ? greatest : j->attempt;
     struct job_note n = NOTE(FENCE);
-    if (greatest >= EPOCH_MAX) {
+    if (greatest >= ATTEMPT_MAX) {
         char why[100];
-        snprintf(why, sizeof why, "the folder knows epoch %llu, and %d is the last that weft gives",
-                 (unsigned long long)greatest, EPOCH_MAX);
+        snprintf(why, sizeof why,
+                 "the folder knows attempt %llu, and %d is the last that weft gives",
+                 (unsigned long long)greatest, ATTEMPT_MAX);
         fail_storage(at, h, why, FAULT_CONFIG);
         return;
     }
-    j->epoch = base + 1;
-    job_event(j, &n, "the folder knows epoch %llu: this attempt is epoch %llu",
-              (unsigned long long)greatest, (unsigned long long)j->epoch);
+    j->attempt = base + 1;
+    job_event(j, &n, "the folder knows attempt %llu: this one is attempt %llu",
+              (unsigned long long)greatest, (unsigned long long)j->attempt);
     attempt_enter(at, PHASE_FENCE);
 }
 
@@ -253,7 +254,7 @@ static void take_fence(struct attempt *at, const Weft__V1__StorageDone *d)
     j->restore_step = !from && j->source_steps ? d->source_step : 0;
     if (from) {
         char name[64];
-        store_entry_name(from->id.epoch, from->id.step, name);
+        store_entry_name(from->id.attempt, from->id.step, name);
         heap_set(&j->restore, name);
         j->restore_step = n.step = from->id.step;
         n.kind = EVENT_RESTORED;
@@ -287,8 +288,8 @@ void attempt_storage(struct attempt *at, struct attempt_host *h, const Weft__V1_
         WEFT__V1__STORAGE_OP__STORAGE_WRITE, WEFT__V1__STORAGE_OP__STORAGE_RENAME,
         WEFT__V1__STORAGE_OP__STORAGE_READ, WEFT__V1__STORAGE_OP__STORAGE_FENCE};
     const struct job_record *j = at->job;
-    if (at->phase > PHASE_FENCE || d->op != ops[at->phase] || d->epoch != j->epoch ||
-        strcmp(d->attempt, j->attempt_id) || !attempt_asks(at, h))
+    if (at->phase > PHASE_FENCE || d->op != ops[at->phase] || d->attempt != j->attempt ||
+        strcmp(d->attempt_id, j->attempt_id) || !attempt_asks(at, h))
         return;
     if (!d->ok && at->phase == PHASE_FENCE && d->greatest) {
         fence_again(at, h, d->greatest);

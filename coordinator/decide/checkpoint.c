@@ -11,7 +11,7 @@
 
 // ---- rows ----
 
-// Both lists ascend by (epoch, step).
+// Both lists ascend by (attempt, step).
 void checkpoint_write(struct job_record *j, const struct commit *m)
 {
     struct checkpoint_record *now = heap_alloc(sizeof *now * (size_t)(m->n + 1));
@@ -54,7 +54,7 @@ void checkpoint_remember(const struct job_record *j, struct leader_memory *out)
             .id = k->id, .state = k->state, .bad = k->bad, .scored = k->scored, .loss = k->loss};
         memcpy(r[i].why, k->why, sizeof r[i].why);
     }
-    out->epoch = (int64_t)j->epoch - fence_is_due;
+    out->attempt = (int64_t)j->attempt - fence_is_due;
     out->records = r;
     out->nrecords = j->ncheckpoints;
 }

@@ -106,7 +106,7 @@ static int load_checkpoint(struct coord *c, const struct row *row, struct err *e
     int rc = row_read(row, &k, e);
     struct job_record *j = job_find(c, k.job);
     // The folder says at the next fence what it holds in place of one that cannot be.
-    if (!rc && j && store_entry_ok((uint64_t)k.id.epoch, k.id.step))
+    if (!rc && j && store_entry_ok((uint64_t)k.id.attempt, k.id.step))
         checkpoint_load(j, &k);
     return rc;
 }
@@ -150,7 +150,7 @@ static void revive_job(struct job_record *j)
     if (!j->nplaced)
         return;
     attempt_restore(j);
-    attempt_resume(j->attempt);
+    attempt_resume(j->live);
 }
 
 static void count_mark(struct coord *c)

@@ -137,9 +137,9 @@ Weft__V1__CheckpointsReply *coord_checkpoints(const struct coord *c, const char 
 // Returns how many these are, or −1 with `e`; texts are the job's, for this call.
 int coord_row_question(const struct coord *c, const char *target, Weft__V1__Storage *to,
                        uint64_t *conns, int max, struct err *e);
-// The streams of the hosts that hold logs of a job; rank −1, epoch 0: of all. Returns how many (at
+// The streams of the hosts that hold logs of a job; rank −1, attempt 0: of all. Returns how many (at
 // most max), or −1 with `e`.
-int coord_log_hosts(const struct coord *c, const char *target, int rank, uint64_t epoch,
+int coord_log_hosts(const struct coord *c, const char *target, int rank, uint64_t attempt,
                     uint64_t *conns, int max, char job[ID_LEN], struct err *e);
 struct coord_stream { // of a host that is here
     uint64_t conn;

@@ -32,13 +32,13 @@ void found_ask(struct coord *c, struct host *host)
     host->find = host->conn;
 }
 
-static int64_t find_newest_step(const Weft__V1__FoundJob *f, uint64_t *epoch)
+static int64_t find_newest_step(const Weft__V1__FoundJob *f, uint64_t *attempt)
 {
     int64_t step = -1;
     for (size_t i = 0; i < f->n_committed; i++)
-        if (f->committed[i]->epoch > *epoch ||
-            (f->committed[i]->epoch == *epoch && f->committed[i]->step > step)) {
-            *epoch = f->committed[i]->epoch;
+        if (f->committed[i]->attempt > *attempt ||
+            (f->committed[i]->attempt == *attempt && f->committed[i]->step > step)) {
+            *attempt = f->committed[i]->attempt;
             step = f->committed[i]->step;
         }
     return step;
@@ -48,8 +48,8 @@ static int compare_checkpoints(const void *a, const void *b)
 {
     const Weft__V1__Checkpoint *x = *(Weft__V1__Checkpoint *const *)a,
                                *y = *(Weft__V1__Checkpoint *const *)b;
-    return store_entry_compare((struct store_entry){(int64_t)x->epoch, x->step},
-                               (struct store_entry){(int64_t)y->epoch, y->step});
+    return store_entry_compare((struct store_entry){(int64_t)x->attempt, x->step},
+                               (struct store_entry){(int64_t)y->attempt, y->step});
 }
 
 // Adds each checkpoint that the host lists once, the oldest first.
@@ -62,7 +62,7 @@ static void take_checkpoints(struct job_record *j, const Weft__V1__FoundJob *f)
         sorted[i] = f->committed[i];
     qsort(sorted, n, sizeof *sorted, compare_checkpoints);
     for (size_t i = 0; i < n; i++) {
-        struct checkpoint_record k = {.id = {(int64_t)sorted[i]->epoch, sorted[i]->step},
+        struct checkpoint_record k = {.id = {(int64_t)sorted[i]->attempt, sorted[i]->step},
                                       .state = COMMIT_COMMITTED,
                                       .bad = sorted[i]->bad,
                                       .t_ms = j->coord->wall_ms};
@@ -102,16 +102,16 @@ static void take_up(struct coord *c, const struct host *host, const Weft__V1__Fo
     struct job_record *j = job_create(c, facts, f->job, "found again", "");
     static const char unknown[] = "nobody has said yet that it is still wanted: `weft adopt` takes "
                                   "it, `weft cancel` lets it rest";
-    uint64_t epoch = 0;
-    int64_t step = find_newest_step(f, &epoch);
-    j->epoch = f->epoch;
+    uint64_t attempt = 0;
+    int64_t step = find_newest_step(f, &attempt);
+    j->attempt = f->attempt;
     j->trusts_folder = true;
     heap_set(&j->found, host_name(host));
     if (!j->threads)
         j->threads = f->threads;
     heap_set(&j->threads_why, j->threads ? "it was started with as many" : "");
     j->committed_step = j->last_step = step;
-    j->committed_epoch = epoch;
+    j->committed_attempt = attempt;
     heap_set(&j->store, f->store);
     struct job_note n = NOTE(FOUND);
     n.host = j->found;
@@ -127,14 +127,14 @@ static void take_up(struct coord *c, const struct host *host, const Weft__V1__Fo
     note_difference(j, f, facts);
 }
 
-// Whether epochs, steps, threads and the id are such as a job may have: a host may say anything.
+// Whether attempts, steps, threads and the id are such as a job may have: a host may say anything.
 static bool is_plausible(const Weft__V1__FoundJob *f)
 {
     for (size_t i = 0; i < f->n_committed; i++)
-        if (f->committed[i]->epoch > f->epoch ||
-            !store_entry_ok(f->committed[i]->epoch, f->committed[i]->step))
+        if (f->committed[i]->attempt > f->attempt ||
+            !store_entry_ok(f->committed[i]->attempt, f->committed[i]->step))
             return false;
-    return hex_is(f->job, ID_LEN - 1) && f->epoch <= EPOCH_MAX && f->threads >= 0 &&
+    return hex_is(f->job, ID_LEN - 1) && f->attempt <= ATTEMPT_MAX && f->threads >= 0 &&
            f->threads <= JOB_MAX_THREADS && f->n_committed <= CHECKPOINTS_MAX;
 }
 
@@ -145,12 +145,13 @@ static void compare_with_found(struct job_record *j, const struct host *host,
 {
     struct job_note n = NOTE(FOUND);
     n.host = host_name(host);
-    if (j->found[0] && (strcmp(hash, j->job_hash) || f->epoch > j->epoch))
-        job_event(j, &n,
-                  "host %s reports epoch %llu and %s job text: one of the two is not what lies in "
-                  "the folder, compare OWNER there before you adopt it",
-                  n.host, (unsigned long long)f->epoch,
-                  strcmp(hash, j->job_hash) ? "another" : "the same");
+    if (j->found[0] && (strcmp(hash, j->job_hash) || f->attempt > j->attempt))
+        job_event(
+            j, &n,
+            "host %s reports attempt %llu and %s job text: one of the two is not what lies in "
+            "the folder, compare OWNER there before you adopt it",
+            n.host, (unsigned long long)f->attempt,
+            strcmp(hash, j->job_hash) ? "another" : "the same");
 }
 
 static int count_unadopted(const struct coord *c)
@@ -171,7 +172,7 @@ static void take_job(struct coord *c, const struct host *host, const Weft__V1__F
                  host_name(host), f->store, facts->refused);
     if (!is_plausible(f) || *facts->refused || strcmp(facts->name, f->name) != 0)
         return;
-    if (known && known->found[0] && known->unlike[0] && !known->attempt && !known->in_queue) {
+    if (known && known->found[0] && known->unlike[0] && !known->live && !known->in_queue) {
         job_change(known, facts); // perhaps it was put right
         note_difference(known, f, facts);
         job_touch(known);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Jobs found again. The directory decides what exists: after a lost database (the cluster's id was
 // there, the rows were not) every host that attaches is asked for this cluster's job folders, and
-// each job unknown here is taken up as HELD, with its epoch and checkpoints, until somebody adopts it.
+// each job unknown here is taken up as HELD, with its attempt and checkpoints, until somebody adopts it.
 // Inside coordinator/ only.
 #pragma once
 #include "coordinator/decide/host.h"

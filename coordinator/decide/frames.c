@@ -20,11 +20,11 @@
 // ---- down ----
 
 // The attempt is unknown or over: the agent stops whatever lives of it.
-static void send_away(struct coord *c, struct host *host, const char *job, uint64_t epoch)
+static void send_away(struct coord *c, struct host *host, const char *job, uint64_t attempt)
 {
     V1_NEW(Stop, stop, s);
     s.job = frame_text(job);
-    s.epoch = epoch;
+    s.attempt = attempt;
     s.reason = frame_text("this attempt is over");
     DOWN(d, STOP, stop, &s);
     out_down(c, host->conn, &d);
@@ -37,12 +37,12 @@ struct speaker { // a host that speaks of one of its attempts
     struct attempt_host *h;
 };
 
-static bool find_attempt(struct coord *c, struct host *host, const char *job, uint64_t epoch,
+static bool find_attempt(struct coord *c, struct host *host, const char *job, uint64_t attempt,
                          struct speaker *out)
 {
     struct job_record *j = job_find(c, job);
-    out->at = j ? j->attempt : NULL;
-    if (!out->at || j->epoch != epoch)
+    out->at = j ? j->live : NULL;
+    if (!out->at || j->attempt != attempt)
         return false;
     out->h = attempt_find_host(out->at, host);
     return out->h != NULL;
@@ -50,7 +50,7 @@ static bool find_attempt(struct coord *c, struct host *host, const char *job, ui
 
 // Before the first Start no agent can have this attempt, unless the database was set back to a time
 // before it. Then the agent speaks of another attempt with the same number, and the fence will find
-// a greater epoch.
+// a greater attempt.
 static bool has_begun(const struct speaker *t)
 {
     return t->at->phase >= PHASE_START;
@@ -108,7 +108,7 @@ static void on_reaped(struct coord *c, struct host *host, const Weft__V1__Reaped
 {
     struct speaker t;
     bool own = !WEFT_RULE(incarnation) || !strcmp(r->incarnation, host->incarnation);
-    if (own && find_attempt(c, host, r->job, r->epoch, &t) && has_begun(&t)) {
+    if (own && find_attempt(c, host, r->job, r->attempt, &t) && has_begun(&t)) {
         int alive = leader_alive(t.at->leader);
         attempt_host_gone(t.at, t.h);
         bool runs = t.at->phase == PHASE_START || t.at->phase == PHASE_RUN;
@@ -123,7 +123,7 @@ static void on_reaped(struct coord *c, struct host *host, const Weft__V1__Reaped
     }
     V1_NEW(Sync, sync, s);
     s.job = r->job;
-    s.epoch = r->epoch;
+    s.attempt = r->attempt;
     DOWN(d, SYNC, sync, &s);
     out_down(c, host->conn, &d);
 }
@@ -135,26 +135,26 @@ void frames_up(struct coord *c, struct host *host, const Weft__V1__Up *up)
     struct speaker t;
     switch (up->body_case) {
     case WEFT__V1__UP__BODY_FRAME:
-        if (up->frame->frame && find_attempt(c, host, up->frame->job, up->frame->epoch, &t))
+        if (up->frame->frame && find_attempt(c, host, up->frame->job, up->frame->attempt, &t))
             on_frame(&t, up->frame->rank, up->frame->frame);
         return;
     case WEFT__V1__UP__BODY_STORAGE:
         if (up->storage->op == WEFT__V1__STORAGE_OP__STORAGE_TIDY ||
             up->storage->op == WEFT__V1__STORAGE_OP__STORAGE_DELETE)
             tidy_take(c, host, up->storage);
-        else if (find_attempt(c, host, up->storage->job, up->storage->epoch, &t))
+        else if (find_attempt(c, host, up->storage->job, up->storage->attempt, &t))
             attempt_storage(t.at, t.h, up->storage);
         return;
     case WEFT__V1__UP__BODY_PROGRESS:
-        if (find_attempt(c, host, up->progress->job, up->progress->epoch, &t) && has_begun(&t))
+        if (find_attempt(c, host, up->progress->job, up->progress->attempt, &t) && has_begun(&t))
             for (size_t i = 0; i < up->progress->n_ranks; i++)
                 on_page(&t, up->progress->ranks[i]);
         return;
     case WEFT__V1__UP__BODY_RANK_END:
-        if (find_attempt(c, host, up->rank_end->job, up->rank_end->epoch, &t) && has_begun(&t))
+        if (find_attempt(c, host, up->rank_end->job, up->rank_end->attempt, &t) && has_begun(&t))
             on_rank_end(&t, up->rank_end);
         else
-            send_away(c, host, up->rank_end->job, up->rank_end->epoch);
+            send_away(c, host, up->rank_end->job, up->rank_end->attempt);
         return;
     case WEFT__V1__UP__BODY_REAPED:
         on_reaped(c, host, up->reaped);
@@ -196,23 +196,23 @@ static void on_here(struct coord *c, struct host *host, const Weft__V1__AttemptH
 {
     struct speaker t;
     V1_NEW(Reaped, reaped, r);
-    bool known = find_attempt(c, host, h->job, h->epoch, &t) && has_begun(&t);
+    bool known = find_attempt(c, host, h->job, h->attempt, &t) && has_begun(&t);
     if (known && !t.h->reaped)
         take_attempt(h, &t);
     if (h->reaped) {
         r.job = h->job;
-        r.epoch = h->epoch;
+        r.attempt = h->attempt;
         r.incarnation = host->incarnation;
         on_reaped(c, host, &r);
     } else if (!known || t.h->reaped) {
-        send_away(c, host, h->job, h->epoch);
+        send_away(c, host, h->job, h->attempt);
     }
 }
 
 static bool is_listed(const Weft__V1__Register *r, const struct job_record *j)
 {
     for (size_t i = 0; i < r->n_attempts; i++)
-        if (!strcmp(r->attempts[i]->job, j->id) && r->attempts[i]->epoch == j->epoch)
+        if (!strcmp(r->attempts[i]->job, j->id) && r->attempts[i]->attempt == j->attempt)
             return true;
     return false;
 }
@@ -233,7 +233,7 @@ void frames_here(struct coord *c, struct host *host, const Weft__V1__Register *r
 {
     struct speaker t;
     for (size_t i = 0; i < r->n_attempts; i++)
-        if (find_attempt(c, host, r->attempts[i]->job, r->attempts[i]->epoch, &t)) {
+        if (find_attempt(c, host, r->attempts[i]->job, r->attempts[i]->attempt, &t)) {
             t.h->back = true;
             attempt_name_places(t.at); // a lost row of the host had no name
         }

@@ -13,7 +13,7 @@
 #include "coordinator/decide/outbox.h"
 
 // How long a fenced incarnation is remembered. A process that comes back later is still stopped, by
-// the epochs of its jobs.
+// the attempts of its jobs.
 enum { FENCED_DAYS = 30 };
 // How many fences are kept of each host, the newest ones: only a host that lies has more
 // incarnations in so short a time.

@@ -133,7 +133,7 @@ void jobs_enter_queue(struct coord *c)
 
 void job_forget(struct job_record *j)
 {
-    PRE(!j->attempt);
+    PRE(!j->live);
     leave_queue(j);
     list_remove(&j->touched);
     list_remove(&j->link);
@@ -252,7 +252,7 @@ struct job_record *job_create(struct coord *c, const Weft__Plan__JobFacts *facts
 
 void job_change(struct job_record *j, const Weft__Plan__JobFacts *facts)
 {
-    PRE(!j->attempt && !j->in_queue);
+    PRE(!j->live && !j->in_queue);
     j->want = (struct place_want){0};
     free(j->log_hosts); // as many as it had ranks
     j->log_hosts = NULL;
@@ -501,8 +501,8 @@ void job_fill_storage(const struct job_record *j, Weft__V1__StorageOp op, Weft__
 {
     to->op = op;
     to->job = frame_text(j->id);
-    to->epoch = j->epoch;
-    to->attempt = frame_text(j->attempt_id);
+    to->attempt = j->attempt;
+    to->attempt_id = frame_text(j->attempt_id);
     to->name = j->name;
     to->resolved = j->resolved;
     to->threads = j->threads;

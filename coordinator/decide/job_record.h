@@ -37,7 +37,7 @@ struct placed { // one rank on one device
 enum untidy { // what attempts left in the job's folder since its last fence
     TIDY,
     UNTIDY,          // an attempt has ended: what it was writing
-    UNTIDY_AND_OPEN, // and a host of it was lost, where ranks may live: its epoch is fenced first
+    UNTIDY_AND_OPEN, // and a host of it was lost, where ranks may live: its attempt is fenced first
 };
 
 struct checkpoint_record { // what the database holds
@@ -94,7 +94,7 @@ struct job_record {
     char *diagnosis; // of the newest failure
     int64_t submitted_ms, queued_ms, ended_ms;
 
-    uint64_t epoch; // greatest used; only grows
+    uint64_t attempt; // greatest used; only grows
     char attempt_id[ID_LEN];
     unsigned char key[32];
     struct placed *placement; // [nplaced]; nplaced is `ranks` while there is an attempt, else 0
@@ -104,9 +104,9 @@ struct job_record {
     int64_t from_step;
     bool
         trusts_folder; // the next fence's list counts, though no row knows it: the database was lost
-    bool fenced;       // the fence of `epoch` has answered and `restore` is chosen: ranks may start
-    char *restore;     // the checkpoint that the attempt continues from; "": none
-    char *store;       // its checkpoint folder, as the fence's host names it; "": not known
+    bool fenced;   // the fence of `attempt` has answered and `restore` is chosen: ranks may start
+    char *restore; // the checkpoint that the attempt continues from; "": none
+    char *store;   // its checkpoint folder, as the fence's host names it; "": not known
     enum untidy untidy;
     bool deleting;                  // it is forgotten once a worker has removed its folder
     int unsaved;                    // saves in a row that the storage failed
@@ -116,7 +116,7 @@ struct job_record {
     char *mesh, *tags; // "{dp: 2}"; joined by blanks
     int64_t restore_step, last_step;
     int64_t committed_step; // the newest acknowledged; −1: none
-    uint64_t committed_epoch;
+    uint64_t committed_attempt;
 
     int64_t *failures_ms; // [nfailures] of those that cost budget, within its window
     int nfailures;
@@ -148,10 +148,10 @@ struct job_record {
     int navoided;
     char *avoided_why; // which data, where, why: of the newest
 
-    struct checkpoint_record *checkpoints; // by (epoch, step)
+    struct checkpoint_record *checkpoints; // by (attempt, step)
     int ncheckpoints;
 
-    struct attempt *attempt;   // null: none
+    struct attempt *live;      // its attempt; null: none
     bool saving;               // rank 0 waits for a save's answer: counted as such
     int64_t flushed_ns;        // when last_step was last stored
     char (*log_hosts)[ID_LEN]; // [ranks] of the newest attempt; null: none known

@@ -13,7 +13,7 @@
 
 static void fill_hosts(const struct job_record *j, struct arena *a, Weft__V1__JobStatus *s)
 {
-    const struct attempt *at = j->attempt;
+    const struct attempt *at = j->live;
     if (!at)
         return;
     s->hosts = arena_array(a, char *, at->nhosts);
@@ -39,7 +39,7 @@ static void fill_threads(const struct job_record *j, struct arena *a, Weft__V1__
     if (j->kind != JOB_CPU)
         return;
     s->threads = j->threads;
-    s->threads_why = arena_strdup(a, j->threads || j->epoch ? j->threads_why : THREADS_LATER);
+    s->threads_why = arena_strdup(a, j->threads || j->attempt ? j->threads_why : THREADS_LATER);
 }
 
 static const char *print_age(int64_t ns, struct arena *a)
@@ -159,7 +159,7 @@ Weft__V1__JobStatus *job_status(const struct job_record *j, struct arena *a)
     s->name = arena_strdup(a, j->name);
     s->state = (Weft__V1__JobState)j->state;
     s->goal = (Weft__V1__JobState)j->goal;
-    s->epoch = j->epoch;
+    s->attempt = j->attempt;
     s->step = j->last_step > 0 || j->report.known || j->committed_step >= 0 ? j->last_step : -1;
     s->steps = j->steps;
     fill_report(j, s);
@@ -169,7 +169,7 @@ Weft__V1__JobStatus *job_status(const struct job_record *j, struct arena *a)
     s->restarts = j->restarts;
     s->checkpoint_step = j->committed_step;
     s->newest_event = j->events;
-    s->checkpoint_epoch = j->committed_epoch;
+    s->checkpoint_attempt = j->committed_attempt;
     s->exit = job_state_ended(j->state) || j->state == JOB_HELD ? job_exit_code(j) : -1;
     s->priority = j->priority;
     s->ranks = j->ranks;
@@ -229,8 +229,8 @@ char *job_next(const struct job_record *j, struct arena *a)
 {
     if (j->coord->read_only[0] && !job_state_ended(j->state) && j->state != JOB_HELD)
         return arena_strdup(a, j->coord->read_only);
-    if (j->attempt)
-        return explain_phase(j->attempt, a);
+    if (j->live)
+        return explain_phase(j->live, a);
     switch (j->state) {
     case JOB_QUEUED:
         return explain_wait(j, a);

@@ -31,14 +31,14 @@ void attempts_drain_host(struct coord *c, struct host *host, const char *why)
 {
     list_for_each (it, &c->live) {
         struct job_record *j = list_entry(it, struct attempt, link)->job;
-        if (!attempt_find_host(j->attempt, host) ||
-            (j->state != JOB_RUNNING && j->state != JOB_STARTING) || j->attempt->fault)
+        if (!attempt_find_host(j->live, host) ||
+            (j->state != JOB_RUNNING && j->state != JOB_STARTING) || j->live->fault)
             continue;
         struct job_note n = NOTE(DRAINED);
         char text[300];
         n.host = host_name(host);
         snprintf(text, sizeof text, "host %.100s drains: %.150s", host_name(host), why);
-        attempt_drain(j->attempt, JOB_QUEUED, &n, text);
+        attempt_drain(j->live, JOB_QUEUED, &n, text);
     }
 }
 
@@ -105,7 +105,7 @@ void attempts_free(struct coord *c)
 {
     list_for_each (it, &c->live) {
         struct attempt *at = list_entry(it, struct attempt, link);
-        at->job->attempt = NULL;
+        at->job->live = NULL;
         attempt_free(at);
     }
 }

@@ -263,7 +263,7 @@ static int find_victims(struct round *r, const struct job_record *j, struct job_
 // takes them back (−1).
 static void give_devices(struct place_host *hosts, const struct job_record *v, int sign)
 {
-    const struct attempt *at = v->attempt;
+    const struct attempt *at = v->live;
     for (int k = 0; k < at->nranks; k++) {
         const struct host *host = at->hosts[at->ranks[k].host].host;
         int device = at->ranks[k].device;
@@ -280,7 +280,7 @@ static void preempt_job(struct job_record *v, const struct job_record *by)
     snprintf(text, sizeof text, "preempted by %s (priority %lld)", by->name,
              (long long)by->priority);
     heap_set(&v->goal_why, text);
-    attempt_drain(v->attempt, JOB_QUEUED, &n, text);
+    attempt_drain(v->live, JOB_QUEUED, &n, text);
 }
 
 static bool make_room(struct round *r, struct job_record *j)

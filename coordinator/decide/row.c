@@ -75,7 +75,7 @@ static const struct column job_columns[] = {
     {JOB(NUMBER, backoff_most_ns)},
     {JOB(NUMBER, hang_after_ns)},
     {JOB(CHARS, run_id)},
-    {JOB(NUMBER, epoch)},
+    {JOB(NUMBER, attempt)},
     {JOB(CHARS, attempt_id)},
     {JOB(BYTES, key)},
     {JOB(PLACEMENT, placement)},
@@ -86,7 +86,7 @@ static const struct column job_columns[] = {
     {JOB(NUMBER, restore_step)},
     {JOB(NUMBER, last_step)},
     {JOB(NUMBER, committed_step)},
-    {JOB(NUMBER, committed_epoch)},
+    {JOB(NUMBER, committed_attempt)},
     {JOB(FAILURES, failures_ms)},
     {JOB(NUMBER, committed_since)},
     {JOB(NUMBER, same_failure_step)},
@@ -141,7 +141,7 @@ static const struct column fenced_columns[] = {
 };
 static const struct column checkpoint_columns[] = {
     {CHECKPOINT(CHARS, job), .key = true},
-    {.name = "epoch", MEMBER(NUMBER, checkpoint_record, id.epoch), .key = true},
+    {.name = "attempt", MEMBER(NUMBER, checkpoint_record, id.attempt), .key = true},
     {.name = "step", MEMBER(NUMBER, checkpoint_record, id.step), .key = true},
     {CHECKPOINT(NUMBER, state)},
     {CHECKPOINT(NUMBER, bad)},

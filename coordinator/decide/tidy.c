@@ -40,7 +40,7 @@ static const struct host *choose_host(const struct job_record *j)
 
 static bool is_due(const struct job_record *j)
 {
-    return (j->untidy || j->deleting) && !j->attempt && !j->tidy_conn &&
+    return (j->untidy || j->deleting) && !j->live && !j->tidy_conn &&
            (j->state == JOB_HELD || job_state_ended(j->state));
 }
 
@@ -60,8 +60,8 @@ void tidy_ask(struct job_record *j)
     const struct host *host = !is_due(j) ? NULL : j->deleting ? choose_next(j) : choose_host(j);
     if (!host)
         return;
-    if (j->untidy == UNTIDY_AND_OPEN) { // ranks that live there find an epoch that is not theirs
-        j->epoch++;
+    if (j->untidy == UNTIDY_AND_OPEN) { // ranks that live there find an attempt that is not theirs
+        j->attempt++;
         j->untidy = UNTIDY;
         job_touch(j);
     }
@@ -131,8 +131,8 @@ static void ask_next(struct job_record *j)
 void tidy_take(struct coord *c, const struct host *host, const Weft__V1__StorageDone *d)
 {
     struct job_record *j = job_find(c, d->job);
-    bool asked = j && host->conn && j->tidy_conn == host->conn && d->epoch == j->epoch &&
-                 strcmp(d->attempt, j->attempt_id) == 0;
+    bool asked = j && host->conn && j->tidy_conn == host->conn && d->attempt == j->attempt &&
+                 strcmp(d->attempt_id, j->attempt_id) == 0;
     if (!asked || (!d->ok && !d->config)) // what failed is asked again, if that can help
         return;
     bool deleted = d->op == WEFT__V1__STORAGE_OP__STORAGE_DELETE;

@@ -178,7 +178,7 @@ Weft__V1__CheckpointsReply *coord_checkpoints(const struct coord *c, const char 
         Weft__V1__Checkpoint *row = arena_new(a, Weft__V1__Checkpoint);
         weft__v1__checkpoint__init(row);
         row->job = arena_strdup(a, j->id);
-        row->epoch = (uint64_t)k->id.epoch;
+        row->attempt = (uint64_t)k->id.attempt;
         row->step = k->id.step;
         row->state = (int)k->state;
         row->bad = k->bad;
@@ -204,7 +204,7 @@ static int add_conn(const struct coord *c, const char *id, uint64_t *conns, int 
     return n;
 }
 
-int coord_log_hosts(const struct coord *c, const char *target, int rank, uint64_t epoch,
+int coord_log_hosts(const struct coord *c, const char *target, int rank, uint64_t attempt,
                     uint64_t *conns, int max, char job[ID_LEN], struct err *e)
 {
     const struct job_record *j = job_of(c, target, e);
@@ -216,9 +216,9 @@ int coord_log_hosts(const struct coord *c, const char *target, int rank, uint64_
         err_set(e, ERR_INVALID, "the job has %d ranks, numbered from 0", j->ranks);
         return -1;
     }
-    if (epoch > j->epoch) {
-        err_set(e, ERR_INVALID, "there is no epoch %llu of the job yet: its newest is %llu",
-                (unsigned long long)epoch, (unsigned long long)j->epoch);
+    if (attempt > j->attempt) {
+        err_set(e, ERR_INVALID, "there is no attempt %llu of the job yet: its newest is %llu",
+                (unsigned long long)attempt, (unsigned long long)j->attempt);
         return -1;
     }
     list_for_each (it, &c->hosts) // any may have those of an earlier attempt

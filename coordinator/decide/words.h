@@ -26,7 +26,7 @@ enum job_state {
 enum event_kind {
     EVENT_SUBMITTED, // somebody submitted it
     EVENT_PLACED,    // its ranks have devices
-    EVENT_FENCE,     // a greater epoch was met: ours grows
+    EVENT_FENCE,     // a greater attempt was met: ours grows
     EVENT_BEGUN,     // it starts at step 0: nothing was saved
     EVENT_RESTORED,  // it continues from a checkpoint
     EVENT_STARTED,   // all ranks are ready

@@ -71,7 +71,7 @@ static void ask_hosts(struct rpc *rpc, const struct look *k)
     weft__v1__storage__init(&s);
     s.op = WEFT__V1__STORAGE_OP__STORAGE_LOOK;
     s.job = id; // workers do one act of a name at a time
-    s.epoch = k->question;
+    s.attempt = k->question;
     char *paths[JOB_DATA_PATHS];
     for (int i = 0; i < k->ndata; i++)
         paths[i] = k->facts->data[i]->path;
@@ -166,7 +166,7 @@ bool data_looks_hear(struct data_looks *l, uint64_t conn, const Weft__V1__Storag
 {
     list_for_each (it, &l->open) {
         struct look *k = list_entry(it, struct look, link);
-        struct asked_host *host = k->question == d->epoch ? find_host(k, conn) : NULL;
+        struct asked_host *host = k->question == d->attempt ? find_host(k, conn) : NULL;
         if (!host)
             continue;
         host->waits = false;

@@ -92,7 +92,7 @@ void row_reads_begin(struct row_reads *r, struct rpc *rpc, const struct coord *c
         k->conns[i] = conns[i];
     snprintf(name, sizeof name, "rows-%llu", (unsigned long long)k->question);
     s.job = name; // workers do one act of a name at a time
-    s.epoch = k->question;
+    s.attempt = k->question;
     s.rows_from = q->from < 0 ? 0 : q->from;
     s.resolved = frame_text(""); // of no use to who makes no folder
     k->ask = message_copy(&s.base);
@@ -106,7 +106,7 @@ bool row_reads_hear(struct row_reads *r, struct rpc *rpc, uint64_t conn,
 {
     list_for_each (it, &r->open) {
         struct row_read *k = list_entry(it, struct row_read, link);
-        if (k->question != d->epoch || k->conns[k->at] != conn)
+        if (k->question != d->attempt || k->conns[k->at] != conn)
             continue;
         if (!d->ok) {
             snprintf(k->why, sizeof k->why, "%s", d->why);

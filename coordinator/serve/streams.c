@@ -24,10 +24,10 @@ struct tail {
     uint64_t call, ask;
     char job[ID_LEN];
     int rank;
-    bool follow;    // ends with its job, and asks hosts that come to have its logs
-    int lines;      // of the end, as it was asked
-    uint64_t epoch; // 0: all
-    int n, cap;     // hosts asked that have not ended
+    bool follow;      // ends with its job, and asks hosts that come to have its logs
+    int lines;        // of the end, as it was asked
+    uint64_t attempt; // 0: all
+    int n, cap;       // hosts asked that have not ended
     uint64_t *conns;
 };
 
@@ -184,7 +184,7 @@ static void ask_host(struct streams *s, struct tail *t, uint64_t conn, int lines
     ask.rank = t->rank;
     ask.lines = lines;
     ask.follow = t->follow;
-    ask.epoch = t->epoch;
+    ask.attempt = t->attempt;
     ask.stop = stop;
     Weft__V1__Down down;
     weft__v1__down__init(&down);
@@ -207,7 +207,7 @@ static int ask_hosts(struct streams *s, struct tail *t, const char *target, int 
                      struct err *e)
 {
     static uint64_t conns[HOSTS_MAX];
-    uint64_t known = t->follow ? 0 : t->epoch;
+    uint64_t known = t->follow ? 0 : t->attempt;
     int n = coord_log_hosts(s->coord, target, t->rank, known, conns, HOSTS_MAX, t->job, e);
     for (int i = 0; i < n; i++) {
         if (was_asked(t, conns[i]))
@@ -247,7 +247,7 @@ void streams_logs(struct streams *s, uint64_t call, const Weft__V1__LogsRequest 
     t->ask = ++s->asks;
     t->rank = q->rank;
     t->lines = q->lines;
-    t->epoch = q->epoch;
+    t->attempt = q->attempt;
     t->follow = q->follow && !job_at_rest(s, q->job);
     list_append(&s->tails, &t->link);
     s->n++;
@@ -312,7 +312,7 @@ void streams_chunk(struct streams *s, uint64_t conn, const char *host, const Wef
         lines.rank = c->rank;
         lines.host = frame_text(host);
         lines.text = c->text;
-        lines.epoch = c->epoch;
+        lines.attempt = c->attempt;
         lines.ends_at = c->ends_at;
         if (c->text.len && rpc_send(s->rpc, t->call, &lines.base, NULL)) {
             log_info("streams", "job=%s a reader of its logs is too slow and is cut off", t->job);

@@ -58,7 +58,7 @@ struct client {
     pthread_mutex_t lock; // of all below
     bool stop;
     int running, ready; // by the newest answer; -1: none since client_forget
-    uint64_t epochs;    // the sum
+    uint64_t attempts;  // the sum
     double *waits_ms;
     int nwaits, cap_waits;
 };
@@ -151,8 +151,8 @@ static void storage(struct bench *b, struct host *h, const Weft__V1__Storage *s)
     weft__v1__storage_done__init(&done);
     done.op = s->op;
     done.job = s->job;
-    done.epoch = s->epoch;
     done.attempt = s->attempt;
+    done.attempt_id = s->attempt_id;
     done.ok = true;
     done.store = frame_text("/nowhere");
     struct agent_event ev = {.kind = AGENT_EV_STORAGE, .storage = &done};
@@ -291,10 +291,10 @@ static void saw_jobs(struct client *k, const Weft__V1__JobsReply *r, double ms)
     pthread_mutex_lock(&k->lock);
     keep_wait(k, ms);
     k->running = 0;
-    k->epochs = 0;
+    k->attempts = 0;
     for (size_t i = 0; i < r->n_jobs; i++) {
         k->running += r->jobs[i]->state == WEFT__V1__JOB_STATE__RUNNING;
-        k->epochs += r->jobs[i]->epoch;
+        k->attempts += r->jobs[i]->attempt;
     }
     pthread_mutex_unlock(&k->lock);
 }
@@ -514,7 +514,7 @@ static void measure(struct bench *b, int pid, int seconds)
 // Told by who started this: the coordinator is killed now, and started again.
 static void restart(struct bench *b)
 {
-    uint64_t epochs = b->client.epochs;
+    uint64_t attempts = b->client.attempts;
     b->gone_ns = 0;
     printf("waiting for a restart\n");
     fflush(stdout);
@@ -528,7 +528,7 @@ static void restart(struct bench *b)
     pass(b, 1);
     pthread_mutex_lock(&b->client.lock);
     printf("one and a half leases later: %d of %d jobs running, attempts restarted: %lld\n",
-           b->client.running, b->want_jobs, (long long)(b->client.epochs - epochs));
+           b->client.running, b->want_jobs, (long long)(b->client.attempts - attempts));
     pthread_mutex_unlock(&b->client.lock);
 }
 

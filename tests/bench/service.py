@@ -24,10 +24,10 @@ def cpu_s(pid):
     return sum(int(t.read_text().split()[0]) for t in pathlib.Path(f"/proc/{pid}/task").glob("*/schedstat")) / 1e9
 
 
-def page(c, job, epoch, rank=0):
+def page(c, job, attempt, rank=0):
     """A rank's page, read from the file itself: no daemon is in the measurement."""
     try:
-        raw = (c.place / "weft" / "runs" / f"{job}.e{epoch}" / f"page-{rank:04d}").read_bytes()
+        raw = (c.place / "weft" / "runs" / f"{job}.e{attempt}" / f"page-{rank:04d}").read_bytes()
     except OSError:
         return None
     return runs.Page(raw) if len(raw) >= runs.Page.LAYOUT.size and raw[:4] == b"tfew" else None
@@ -58,20 +58,20 @@ def first_step(c, data):
 
 def done(c, job, step=200):
     """Its checkpoint of the last step is there: the page went with the run."""
-    return any(c.ckpt.glob(f"*{job[:8]}/step-{step:08d}.e1"))
+    return any(c.ckpt.glob(f"*{job[:8]}/step-{step:08d}.a1"))
 
 
 def next_step(c, data):
     job = c.submit(runs.busy_job(data, 2, train__steps=100000))
     c.wait(job, ("RUNNING",), step=30)
-    epoch = c.status(job)["epoch"]
+    attempt = c.status(job)["attempt"]
     victim, other = c.rank_pids()[:2]
     at = time.monotonic()
     runs.kill_pid(victim)
     until(lambda: not runs.alive(other))
     noticed = (time.monotonic() - at) * 1e3
     restored = until(lambda: runs.checkpoints_of(c.store(job)))[-1].step
-    until(lambda: (p := page(c, job, epoch + 1)) and p.step > restored)
+    until(lambda: (p := page(c, job, attempt + 1)) and p.step > restored)
     ms = (time.monotonic() - at) * 1e3
     c.weft("cancel", job)
     c.wait(job, ("CANCELLED",))

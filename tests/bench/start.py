@@ -35,8 +35,8 @@ resources: {{devices: {ranks}, kind: cpu, threads: 1}}
 # What is done when the file is there (BORN) or written for the last time (WRITTEN).
 BORN, WRITTEN = 0, 1
 MARKS = [
-    ("state", BORN, "job parsed, store made, epoch fenced and durable"),
-    ("epoch-1/page-{last:04d}", BORN, "ranks spawned, the last one assigned"),
+    ("state", BORN, "job parsed, store made, attempt fenced and durable"),
+    ("attempt-1/page-{last:04d}", BORN, "ranks spawned, the last one assigned"),
     ("metrics.jsonl", BORN, "compiled, memory touched, weights drawn, data mapped"),
     ("metrics.jsonl", WRITTEN, "all ready, first step done, its row written"),
 ]

@@ -534,12 +534,12 @@ def test_ckpt_ls_lists_what_is_there(trained):
     ours = trained.checkpoints()
     for folder in (store, store.parent, f"{store}/"):
         listed = reads("ckpt", "ls", str(folder), "--json")["checkpoints"]
-        assert [(c["epoch"], c["step"]) for c in listed] == [(c.epoch, c.step) for c in reversed(ours)]
+        assert [(c["attempt"], c["step"]) for c in listed] == [(c.attempt, c.step) for c in reversed(ours)]
         for c in listed:
-            assert set(c) == {"step", "epoch", "dir", "bytes", "shards", "committed", "unused", "aside", "eval_loss", "best", "ok",
+            assert set(c) == {"step", "attempt", "dir", "bytes", "shards", "committed", "unused", "aside", "eval_loss", "best", "ok",
                               "errors"}
             assert c["committed"] and c["ok"] and c["errors"] == [] and c["shards"] == 2
-            assert c["bytes"] == sum(f.stat().st_size for f in store.glob(f"step-{c['step']:08d}.e*/shard-*"))
+            assert c["bytes"] == sum(f.stat().st_size for f in store.glob(f"step-{c['step']:08d}.a*/shard-*"))
     verified = reads("ckpt", "verify", str(ours[-1].path), "--json")["checkpoints"]
     assert [c["step"] for c in verified] == [30]
     assert "verified" in runs.weft("ckpt", "verify", str(store)).out
@@ -548,7 +548,7 @@ def test_ckpt_ls_lists_what_is_there(trained):
 def test_a_checkpoint_without_its_commit_is_damaged_and_not_committed(trained, tmp_path):
     copy = tmp_path / "store"
     shutil.copytree(trained.stores()[0], copy)
-    (broken,) = copy.glob("step-00000030.e*")
+    (broken,) = copy.glob("step-00000030.a*")
     (broken / "COMMIT").unlink()
     listed = reads("ckpt", "ls", str(copy), "--json", code=1)["checkpoints"]
     assert (listed[0]["step"], listed[0]["committed"], listed[0]["ok"]) == (30, False, False)
@@ -559,11 +559,11 @@ def test_a_checkpoint_without_its_commit_is_damaged_and_not_committed(trained, t
 
 
 def test_a_checkpoint_that_is_not_used_is_reported_with_why(trained, tmp_path):
-    """Of an epoch that weft never gives: nobody ever loads it, and so it must not look like one that is there."""
+    """Of an attempt that weft never gives: nobody ever loads it, and so it must not look like one that is there."""
     copy = tmp_path / "store"
     shutil.copytree(trained.stores()[0], copy)
-    foreign = "step-00000030.e100000000000000000"
-    shutil.copytree(sorted(copy.glob("step-00000030.e*"))[0], copy / foreign)
+    foreign = "step-00000030.a100000000000000000"
+    shutil.copytree(sorted(copy.glob("step-00000030.a*"))[0], copy / foreign)
     for args in (["ls", str(copy)], ["verify", str(copy)], ["verify", str(copy / foreign)]):
         listed = reads("ckpt", *args, "--json", code=1)["checkpoints"]
         (one,) = [c for c in listed if c["unused"]]
@@ -587,7 +587,7 @@ def test_a_job_that_is_called_like_a_step_is_a_job(trained, tmp_path):
 def test_ckpt_verify_finds_a_flipped_byte_and_names_the_file(trained, tmp_path):
     copy = tmp_path / "store"
     shutil.copytree(trained.stores()[0], copy)
-    shard = sorted(copy.glob("step-00000030.e*/shard-*"))[1]
+    shard = sorted(copy.glob("step-00000030.a*/shard-*"))[1]
     raw = bytearray(shard.read_bytes())
     raw[-5] ^= 1
     shard.write_bytes(raw)

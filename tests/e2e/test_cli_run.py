@@ -294,7 +294,7 @@ def test_ctrl_z_stops_run_and_ranks_and_no_hang_is_seen_when_they_continue(busy)
         os.killpg(process.pid, signal.SIGCONT)
         assert busy.wait_until(lambda: process.poll() is not None or busy.checkpoints()[-1].step > stood)
     now = status(busy)
-    assert now["state"] == "RUNNING" and now["epoch"] == 1 and now["restarts"] == 0, now
+    assert now["state"] == "RUNNING" and now["attempt"] == 1 and now["restarts"] == 0, now
     end = end_of(process, signal.SIGINT)
     assert end.code == 130 and "hang" not in end.out, end
 

@@ -19,8 +19,8 @@ import runs
 DOUBLE = str(runs.BUILD / "tests/coordinator-double")
 ID = "0123456789abcdef0123456789abcdef"
 STATUS = {
-    "job", "name", "state", "goal", "epoch", "step", "steps", "reported", "loss", "tokens_per_s", "samples_per_s",
-    "evaluated", "eval_loss", "eval_accuracy", "mesh", "hosts", "restarts", "checkpoint_step", "checkpoint_epoch",
+    "job", "name", "state", "goal", "attempt", "step", "steps", "reported", "loss", "tokens_per_s", "samples_per_s",
+    "evaluated", "eval_loss", "eval_accuracy", "mesh", "hosts", "restarts", "checkpoint_step", "checkpoint_attempt",
     "exit", "priority", "ranks", "owner", "submitted_ms", "text", "store", "found", "unsaved", "unsaved_since_ms",
     "unsaved_for_ms", "unsaved_why", "in_trouble", "threads", "threads_why", "newest_event", "tags",
 }  # fmt: skip
@@ -103,7 +103,7 @@ def job(place):
 def test_status_says_what_is_known_and_null_for_the_rest(desk):
     s = desk.start().json("status", ID[:8])
     assert set(s) == STATUS | {"nonfinite"}
-    assert (s["job"], s["name"], s["state"], s["epoch"]) == (ID, "small", "RUNNING", 2)
+    assert (s["job"], s["name"], s["state"], s["attempt"]) == (ID, "small", "RUNNING", 2)
     assert (s["step"], s["steps"], s["restarts"], s["samples_per_s"]) == (5, 30, 1, 1234.5)
     assert s["mesh"] == "{dp: 2}" and s["hosts"] == ["w0"]
     assert s["loss"] is None and s["nonfinite"] == ["loss"]  # infinite
@@ -118,7 +118,7 @@ def test_jobs_lists_each_as_status_does(desk):
     jobs = desk.start().json("jobs")
     assert set(jobs) == {"jobs", "cluster", "next", "notice", "nonfinite"} and jobs["notice"] is None and jobs["cluster"] == "c1"
     (one,) = jobs["jobs"]
-    assert set(one) == STATUS and one["state"] == "RUNNING" and (one["checkpoint_step"], one["checkpoint_epoch"]) == (10, 1)
+    assert set(one) == STATUS and one["state"] == "RUNNING" and (one["checkpoint_step"], one["checkpoint_attempt"]) == (10, 1)
     (ended,) = desk.json("jobs", "--all")["jobs"]
     assert ended["state"] == "SUCCEEDED" and ended["exit"] == 0
     table = desk.weft("jobs").out.splitlines()
@@ -165,7 +165,7 @@ def test_workers_and_checkpoints_are_lists_under_their_names(desk):
     assert [(d["device"]["index"], d["job"], d["rank"]) for d in w["devices"]] == [(0, None, None), (1, ID, 0)]
     c = desk.json("checkpoints", "small")
     assert c["store"] == "/store/small-01234567"
-    assert c["checkpoints"] == [{"job": None, "step": 10, "epoch": 1, "state": "COMMITTED", "bad": True,
+    assert c["checkpoints"] == [{"job": None, "step": 10, "attempt": 1, "state": "COMMITTED", "bad": True,
                                  "why": None, "t_ms": 0, "evaluated": False, "eval_loss": None, "best": False}]  # fmt: skip
 
 
@@ -372,13 +372,13 @@ def test_logs_of_all_ranks_or_of_one(desk):
     assert [line[4:23] for line in lines[::2]] == [f"2026-01-02T03:04:0{s}" for s in (5, 6, 7)]  # by time
     one = desk.weft("logs", "small", "--rank", "1", "--json")
     rows = [json.loads(line) for line in one.out.splitlines()]
-    assert [(r["rank"], r["host"], r["epoch"]) for r in rows] == [(1, "w0", 1)] * 2
+    assert [(r["rank"], r["host"], r["attempt"]) for r in rows] == [(1, "w0", 1)] * 2
     assert rows[0]["text"].endswith("info one") and rows[1]["text"] == "bare � line"
 
 
 def test_logs_of_one_attempt(desk):
-    rows = [json.loads(line) for line in desk.start().weft("logs", "small", "--epoch", "2", "--json").out.splitlines()]
-    assert [(r["rank"], r["epoch"]) for r in rows] == [(0, 2)] * 2
+    rows = [json.loads(line) for line in desk.start().weft("logs", "small", "--attempt", "2", "--json").out.splitlines()]
+    assert [(r["rank"], r["attempt"]) for r in rows] == [(0, 2)] * 2
 
 
 def test_followed_logs_end_with_the_job_and_say_no_stamped_line_twice(desk):

@@ -256,11 +256,11 @@ def test_a_run_goes_back_to_an_older_checkpoint_and_sets_the_later_ones_aside(pl
     slower = runs.job(toy, 1, **SAVING, schedule__value=0.01)
     end = carry_on(run, slower, "--from-step", "10")
     assert end.code == 0 and "it continues from step 10 with a changed job: schedule.value from 0.05 to 0.01" in end.err, end
-    assert "restored: continues from step-00000010.e1, as was asked" in end.out, end
-    assert names(store) == ["aside-step-00000020.e1", "aside-step-00000030.e1", "step-00000010.e1", "step-00000020.e2",
-                            "step-00000030.e2"]  # fmt: skip
+    assert "restored: continues from step-00000010.a1, as was asked" in end.out, end
+    assert names(store) == ["aside-step-00000020.a1", "aside-step-00000030.a1", "step-00000010.a1", "step-00000020.a2",
+                            "step-00000030.a2"]  # fmt: skip
     newest = run.checkpoints()[-1]
-    assert newest.manifest["parent"] == {"epoch": 1, "step": 10}
+    assert newest.manifest["parent"] == {"attempt": 1, "step": 10}
     assert newest.manifest["changes"][0]["step"] == 10
     rows = [row["step"] for row in runs.rows_of(store)]
     assert rows == list(range(1, 31))
@@ -279,7 +279,7 @@ def test_without_a_change_it_goes_back_too_and_ends_on_the_same_bits(place, toy)
     before = run.final()
     end = runs.weft("run", str(run.file), "--from-step=20")
     assert end.code == 0 and "it continues from step 20\n" in end.err, end
-    assert run.checkpoints()[-1].epoch == 2 and run.final() == before
+    assert run.checkpoints()[-1].attempt == 2 and run.final() == before
     again = runs.weft("run", str(run.file))
     assert again.code == 0 and "is finished" in again.out, again
 
@@ -327,12 +327,12 @@ def test_killed_at_once_it_still_continues_from_there(place, noise):
     assert run.wait_until(lambda: p.poll() is not None or list(store.glob("aside-*")))
     end(p, signal.SIGKILL)
     p = start()
-    assert run.wait_until(lambda: p.poll() is not None or run.checkpoints()[-1].epoch > 2)
+    assert run.wait_until(lambda: p.poll() is not None or run.checkpoints()[-1].attempt > 2)
     out, err = end(p, signal.SIGINT)
     assert p.returncode == 130, (out, err)
-    chain = [c for c in run.checkpoints() if c.epoch == 1]
-    assert [c.step for c in chain] == [7] and f"aside-step-{last:08}.e1" in names(store)
-    assert min(c.step for c in run.checkpoints() if c.epoch > 1) == 14
+    chain = [c for c in run.checkpoints() if c.attempt == 1]
+    assert [c.step for c in chain] == [7] and f"aside-step-{last:08}.a1" in names(store)
+    assert min(c.step for c in run.checkpoints() if c.attempt > 1) == 14
 
 
 def test_a_served_job_goes_back_by_resume_and_by_submit(one, place, toy):
@@ -350,10 +350,10 @@ def test_a_served_job_goes_back_by_resume_and_by_submit(one, place, toy):
     assert one.submit(runs.job(data, 1, **{**SAVING, "train__steps": 40}), "--continue", job, "--from-step", "10") == job
     assert one.succeed(job)["step"] == 40
     store = one.store(job)
-    assert [n for n in names(store) if n.startswith("aside-")] == ["aside-step-00000020.e1", "aside-step-00000030.e1"]
-    assert [c.step for c in runs.checkpoints_of(store) if c.epoch == 2] == [20, 30, 40]
+    assert [n for n in names(store) if n.startswith("aside-")] == ["aside-step-00000020.a1", "aside-step-00000030.a1"]
+    assert [c.step for c in runs.checkpoints_of(store) if c.attempt == 2] == [20, 30, 40]
     restored = [e["text"] for e in one.events(job) if e["kind"] == "restored"]
-    assert len(restored) == 1 and "continues from step-00000010.e1, as was asked" in restored[0], restored
+    assert len(restored) == 1 and "continues from step-00000010.a1, as was asked" in restored[0], restored
 
 
 def test_a_held_job_resumes_from_the_step_that_is_asked_for(one, noise):
@@ -368,7 +368,7 @@ def test_a_held_job_resumes_from_the_step_that_is_asked_for(one, noise):
     assert refused.code == 4 and f"no checkpoint of step 8 to continue from, only of steps: {listed}"[:150] in refused.err, refused
     assert one.weft("resume", job, "--from-step", "7").code == 0
     one.wait(job, states=("RUNNING",))
-    assert sorted(n for n in names(store) if n.startswith("aside-")) == [f"aside-step-{s:08}.e1" for s in later]
+    assert sorted(n for n in names(store) if n.startswith("aside-")) == [f"aside-step-{s:08}.a1" for s in later]
     assert any(e["kind"] == "resumed" and "from step 7" in e["text"] for e in one.events(job))
     one.weft("cancel", job)
     one.wait(job)

@@ -26,8 +26,8 @@ def test_a_run_goes_with_all_that_it_left(place, toy, done):
     other = runs.Run(place, runs.job(toy, 1, name="other", train__steps=2), "other")
     assert runs.weft("run", str(other.file)).code == 0
     (store,) = done.stores()
-    (store / "step-00000002.e1").rename(store / "aside-step-00000002.e1")
-    (store / ".trash-step-00000001.e1.abc").mkdir()
+    (store / "step-00000002.a1").rename(store / "aside-step-00000002.a1")
+    (store / ".trash-step-00000001.a1.abc").mkdir()
     (store / "link").symlink_to(other.stores()[0])
     refused = delete_here(place, "test")
     assert refused.code == 2 and "--yes" in refused.err and store.exists(), refused
@@ -71,7 +71,7 @@ def test_in_a_copy_of_the_folder_the_originals_checkpoints_stay(place, toy):
     shutil.copytree(mine, copy, symlinks=True)
     assert delete_here(copy, "test", "--yes").code == 0
     (store,) = (place / "elsewhere").iterdir()
-    assert not (copy / ".weft" / "test").exists() and (store / "step-00000004.e1" / "COMMIT").exists()
+    assert not (copy / ".weft" / "test").exists() and (store / "step-00000004.a1" / "COMMIT").exists()
     assert delete_here(mine, "test", "--yes").code == 0 and list((place / "elsewhere").iterdir()) == []
 
 
@@ -108,7 +108,7 @@ def test_a_served_job_goes_with_its_folder(one, place, toy):
     job = one.submit(runs.job(data, 1, train__steps=4, checkpoint__every=2))
     assert one.succeed(job)["step"] == 4 and one.succeed(kept)["step"] == 2
     store = one.store(job)
-    (store / "step-00000002.e1").rename(store / "aside-step-00000002.e1")
+    (store / "step-00000002.a1").rename(store / "aside-step-00000002.a1")
     end = one.weft("delete", job, "--yes")
     assert end.code == 0 and "a worker removes its checkpoints, then it is forgotten" in end.out, end
     gone(one, job)

@@ -43,7 +43,7 @@ def test_a_signal_stops_all_at_one_step_with_a_checkpoint(place, noise, undistur
     run.finish()
     assert run.final() == undisturbed.final()
     assert run.losses() == undisturbed.losses()
-    assert run.checkpoints()[-1].manifest["parent"] == {"epoch": saved.epoch, "step": saved.step}
+    assert run.checkpoints()[-1].manifest["parent"] == {"attempt": saved.attempt, "step": saved.step}
 
 
 def test_a_signal_to_one_rank_stops_all(place, noise):

@@ -123,7 +123,7 @@ def test_a_changed_run_whose_checkpoints_are_all_damaged_is_refused_and_says_so(
     runs.damage(made.path)
     run.carry_on_as(runs.job(toy, 1, train__steps=30))
     end = runs.weft("run", str(run.file))
-    told = "test has changed and was to continue from step 20, and none of its checkpoints can be used: step-00000020.e1/"
+    told = "test has changed and was to continue from step 20, and none of its checkpoints can be used: step-00000020.a1/"
     assert end.code == 1 and told in end.err and "are gone" not in end.err and "--new" in end.err, end
     runs.damage(made.path)  # whole again
     assert runs.weft("run", str(run.file)).code == 0 and run.checkpoints()[-1].step == 30
@@ -141,10 +141,10 @@ def test_a_run_that_lost_its_newest_checkpoint_is_refused_once_finished_and_else
     todo = "  to do: put it back, give more train.steps to continue from step 20, which is left, or start over with --new\n"
     assert end.code == 1 and f"test was finished, and its result is {word}: " in end.err and todo in end.err, end
     end = runs.weft("run", str(run.file), "-s", "train.steps=40")
-    told = f"continues from step-00000020.e1: the checkpoint of step 30 is {word}, so steps 21 to 30 are trained again (step 20)\n"
+    told = f"continues from step-00000020.a1: the checkpoint of step 30 is {word}, so steps 21 to 30 are trained again (step 20)\n"
     assert end.code == 0 and end.out.count(told) == 1, end
     assert "it continues from step 20 with a changed job: train.steps from 30 to 40\n" in end.err, end
-    assert [c.step for c in run.checkpoints() if c.epoch == 2] == [30, 40]
+    assert [c.step for c in run.checkpoints() if c.attempt == 2] == [30, 40]
 
 
 def lose_database(run):
@@ -161,7 +161,7 @@ def test_a_run_whose_database_is_lost_continues_in_its_folder_and_says_what_chan
     assert end.code == 0, end
     (told,) = (line for line in end.err.splitlines() if "changed job" in line)
     assert told.startswith("it continues from step 20 with a changed job: ") and "train.steps from 20 to 40" in told, end
-    assert "restored: continues from step-00000020.e1 (step 20)\n" in end.out, end
+    assert "restored: continues from step-00000020.a1 (step 20)\n" in end.out, end
     assert_went_on(run, place, toy)
 
 
@@ -276,7 +276,7 @@ def test_a_served_job_that_lost_its_newest_checkpoint_continues_from_an_older_on
     one.submit(runs.job(data, 1, checkpoint__async=False, train__steps=40), "--continue", job)
     one.succeed(job)
     (restored,) = (e for e in one.events(job) if e["kind"] == "restored")
-    told = f"continues from step-00000020.e1: the checkpoint of step 30 is {word}, so steps 21 to 30 are trained again"
+    told = f"continues from step-00000020.a1: the checkpoint of step 30 is {word}, so steps 21 to 30 are trained again"
     assert restored["text"] == told and restored["step"] == 20, restored
 
 

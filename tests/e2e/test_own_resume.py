@@ -137,7 +137,7 @@ def test_killed_it_resumes_to_the_same_bits(place, sets, program, mesh):
     run.let_go()
     assert parent.wait().code not in (0, 75)
     run.finish()
-    assert "epoch-2" in str(run.epoch_dir())
+    assert "attempt-2" in str(run.attempt_dir())
     assert len(run.losses()) == STEPS
     assert run.losses() == calm.losses()
     assert run.final() == calm.final()

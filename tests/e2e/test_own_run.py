@@ -60,7 +60,7 @@ def test_a_finished_run_is_asked_about_and_leaves_no_process(finished):
     logs = ask(finished, "logs", "test")
     assert logs.code == 0 and "checkpoint of step 30 committed" in logs.out and "[0] " in logs.out, logs
     lines = json.loads(ask(finished, "logs", "test", "-n", "1", "--rank", "0", "--json").out)
-    assert lines["rank"] == 0 and lines["epoch"] == 1 and lines["host"] and lines["text"] in logs.out, lines
+    assert lines["rank"] == 0 and lines["attempt"] == 1 and lines["host"] and lines["text"] in logs.out, lines
     assert ask(finished, "logs", "other").code == 4
     assert "SUCCEEDED" in ask(finished, "watch", "test").out
     (job,) = json.loads(ask(finished, "jobs", "--all", "--json").out)["jobs"]
@@ -230,12 +230,12 @@ def test_the_copy_of_a_folder_may_be_asked_and_does_not_continue_beside_it(livin
     saved = run.checkpoints()[-1].step
     original = start(run)
     assert run.wait_until(lambda: run.checkpoints()[-1].step > saved)
-    epoch = json.loads(ask(run, "status", "test", "--json").out)["epoch"]
+    attempt = json.loads(ask(run, "status", "test", "--json").out)["attempt"]
     assert ask(copy, "why", "test").code == 0
     refused = runs.weft("run", str(copy.file))
     assert refused.code == 4 and f"is a copy: its job continues in {run.place} alone" in refused.err, refused
     status = json.loads(ask(run, "status", "test", "--json").out)
-    assert status["state"] == "RUNNING" and status["epoch"] == epoch, status
+    assert status["state"] == "RUNNING" and status["attempt"] == attempt, status
     interrupt(original)
     assert runs.weft("run", str(copy.file), "--new", "-s", "train.steps=40").code == 0
 

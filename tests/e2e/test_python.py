@@ -126,7 +126,7 @@ def tensor(dtype, shape, *pieces):
 
 def test_bf16_becomes_the_same_numbers_of_f32(weft, place):
     bits = numpy.array([0x3F80, 0xBF00, 0x7F80, 0x0001], numpy.uint16)
-    folder = forge(place / "step-00000001.e1", bits.tobytes(), [tensor("BF16", [2, 2], (0, 8, [0, 0], [2, 2]))])
+    folder = forge(place / "step-00000001.a1", bits.tobytes(), [tensor("BF16", [2, 2], (0, 8, [0, 0], [2, 2]))])
     want = (bits.astype(numpy.uint32) << 16).view(numpy.float32).reshape(2, 2)
     got = weft.load(folder)["w"]
     assert got.dtype == numpy.float32

@@ -42,9 +42,9 @@ def run_commands(lines, tmp_path):
 def test_the_way_from_text_to_a_model_and_to_one_of_ones_own_is_as_the_readme_says(tmp_path):
     said = run_commands(commands("From your own data", tmp_path), tmp_path)
     assert "sample after step 4: " in said
-    assert len(list((tmp_path / "book/ckpt").glob("book-*/step-00000004.e1/COMMIT"))) == 1
+    assert len(list((tmp_path / "book/ckpt").glob("book-*/step-00000004.a1/COMMIT"))) == 1
     path = f"export PATH={WEFT.parent}:$PATH; cd book\n"
     said = run_commands(path + commands("A model of your own", tmp_path), tmp_path)
     assert "logits  [batch, seq, vocab]" in said
     assert "sample after step 4: " in said
-    assert len(list((tmp_path / "book/ckpt").glob("mine-*/step-00000004.e1/COMMIT"))) == 1
+    assert len(list((tmp_path / "book/ckpt").glob("mine-*/step-00000004.a1/COMMIT"))) == 1

@@ -34,7 +34,7 @@ def test_the_first_checkpoint_is_what_training_begins_with(place, toy):
     assert not any(v.any() for k, v in first.numbers().items() if k.startswith("momentum/"))
     run.forget(0)
     run.finish()
-    assert run.checkpoints()[-1].epoch == 2 and run.final() == before
+    assert run.checkpoints()[-1].attempt == 2 and run.final() == before
 
 
 def test_a_run_may_go_back_to_step_0(place, toy):
@@ -42,7 +42,7 @@ def test_a_run_may_go_back_to_step_0(place, toy):
     before = run.final()
     back = runs.weft("run", str(run.file), "--from-step", "0")
     assert back.code == 0 and "it continues from step 0" in back.err, back
-    assert [(c.step, c.epoch) for c in run.checkpoints()] == [(0, 1), (4, 2), (8, 2)], run.checkpoints()
+    assert [(c.step, c.attempt) for c in run.checkpoints()] == [(0, 1), (4, 2), (8, 2)], run.checkpoints()
     assert run.final() == before and sorted(run.stores()[0].glob("aside-*"))
     none = runs.weft("run", str(run.file), "--from-step", "-1")
     assert none.code == 2 and "--from-step takes a number from 0" in none.err, none

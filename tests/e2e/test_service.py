@@ -145,7 +145,7 @@ def test_hold_keeps_a_checkpoint_and_resume_continues_from_it(one, noise):
     assert not one.rank_pids()
     assert one.weft("resume", job).code == 0
     done = one.succeed(job)
-    assert done["epoch"] > held["epoch"]
+    assert done["attempt"] > held["attempt"]
     assert any("restored" in e["text"] or e["kind"] == "restored" for e in one.events(job))
 
 
@@ -155,7 +155,7 @@ def test_a_higher_priority_takes_the_devices_and_gives_them_back(one, toy, noise
     high = one.submit(runs.job(one.put_data(toy), 2, name="urgent", resources={"priority": 10}))
     one.succeed(high)
     back = one.wait(low, ("RUNNING",), step=1)
-    assert back["epoch"] == 2 and back["checkpoint_step"] > 0
+    assert back["attempt"] == 2 and back["checkpoint_step"] > 0
     assert any("urgent" in e["text"] or "preempt" in e["kind"] + e["text"] for e in one.events(low)), one.why(low)
     assert one.weft("cancel", low).code == 0
     one.wait(low, ("CANCELLED",))
@@ -163,8 +163,8 @@ def test_a_higher_priority_takes_the_devices_and_gives_them_back(one, toy, noise
 
 def test_a_cordoned_worker_takes_nothing_new_and_a_drained_one_gives_back(one, toy, noise):
     running = one.submit(long_job(one, noise))
-    epoch = one.wait(running, ("RUNNING",), step=2)["epoch"]
-    later = runs.watch_over(one.popen("logs", running, "-f", "--epoch", str(epoch + 1), "--json"))
+    attempt = one.wait(running, ("RUNNING",), step=2)["attempt"]
+    later = runs.watch_over(one.popen("logs", running, "-f", "--attempt", str(attempt + 1), "--json"))
     assert one.weft("cordon", "w0").code == 0
     assert one.json("workers")["workers"][0]["state"] == "cordoned"
     one.wait(running, ("RUNNING",), step=4)
@@ -172,13 +172,13 @@ def test_a_cordoned_worker_takes_nothing_new_and_a_drained_one_gives_back(one, t
     one.wait(running, ("QUEUED",))
     assert one.status(running)["checkpoint_step"] > 0
     assert one.weft("uncordon", "w0").code == 0
-    assert one.wait(running, ("RUNNING",))["epoch"] == epoch + 1
+    assert one.wait(running, ("RUNNING",))["attempt"] == attempt + 1
     first = runs.next_line(later)  # while the job goes on
     assert one.weft("cancel", running).code == 0
     one.wait(running, ("CANCELLED",))
     out, err = later.communicate(timeout=runs.WATCHDOG)
     assert later.returncode == 0, (first, out, err)
-    assert {json.loads(line)["epoch"] for line in [first, *out.splitlines()]} == {epoch + 1}
+    assert {json.loads(line)["attempt"] for line in [first, *out.splitlines()]} == {attempt + 1}
 
 
 def test_logs_of_a_rank_can_be_read_and_followed(one, noise):
@@ -191,9 +191,9 @@ def test_logs_of_a_rank_can_be_read_and_followed(one, noise):
     assert whole.code == 0 and whole.out.strip()
     only = one.weft("logs", job, "--rank", "1")
     assert only.code == 0 and "rank=0" not in only.out
-    newest = one.status(job)["epoch"]
-    none = one.weft("logs", job, "--epoch", str(newest + 1))
-    assert none.code == 2 and f"no epoch {newest + 1} of the job yet: its newest is {newest}\n" in none.err, none
+    newest = one.status(job)["attempt"]
+    none = one.weft("logs", job, "--attempt", str(newest + 1))
+    assert none.code == 2 and f"no attempt {newest + 1} of the job yet: its newest is {newest}\n" in none.err, none
     longer = one.weft("resume", job)
     assert longer.code == 4 and "it has succeeded: `weft submit --continue` trains it longer\n" in longer.err, longer
 

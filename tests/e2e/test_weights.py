@@ -412,12 +412,12 @@ def test_checkpoints_are_compared_tensor_by_tensor(llama, tmp_path):
 
 def test_what_a_killed_import_left_is_removed_by_the_next_unless_somebody_still_makes_it(llama, tmp_path):
     left = tmp_path / "ckpt.weft-tmp"
-    (left / "step-00000000.e1").mkdir(parents=True)
-    (left / "step-00000000.e1" / "shard-00000").write_bytes(b"half of it")
+    (left / "step-00000000.a1").mkdir(parents=True)
+    (left / "step-00000000.a1" / "shard-00000").write_bytes(b"half of it")
     fd = os.open(left, os.O_RDONLY | os.O_DIRECTORY)
     fcntl.flock(fd, fcntl.LOCK_EX)  # as its maker does while it lives
     assert "another process makes" in weft("import", llama.dir, "--out", llama.out, code=2)
-    assert (left / "step-00000000.e1" / "shard-00000").exists() and not llama.out.exists()
+    assert (left / "step-00000000.a1" / "shard-00000").exists() and not llama.out.exists()
     os.close(fd)
     weft("import", llama.dir, "--out", llama.out)
     assert not left.exists() and not list(llama.out.rglob("shard-00000"))

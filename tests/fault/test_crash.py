@@ -45,8 +45,8 @@ def test_the_shim_sees_a_whole_save(calls):
     assert "rename" not in [k for _, k, _ in calls[1]], "only the writer commits"
 
 
-def acknowledged(run, epoch):
-    return [(epoch, step) for step in run.committed()]
+def acknowledged(run, attempt):
+    return [(attempt, step) for step in run.committed()]
 
 
 def kill_at(job, rank, call, reference):

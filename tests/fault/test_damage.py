@@ -123,7 +123,7 @@ def test_a_checkpoint_under_another_ones_name(home, stopped, reference):
     job = stopped.copy(home / "job")
     job.path(1, STEP).rename(job.path(1, 7))
     code, out = tiny.weft("ckpt", "verify", job.store())
-    assert code == 1 and "step-00000007.e1" in out, out
+    assert code == 1 and "step-00000007.a1" in out, out
     run = job.run()
     assert run.codes() == [0, 0] and job.restored() == 4 and job.final() == reference(), run.text()
 

@@ -28,7 +28,7 @@ def check_zombie(job, number, what, reference):
     old.resume()
     old.wait()
     assert old.codes()[0] != 0, f"{what}: {old.text()}"
-    assert [one for one in job.committed() if one[0] == 1] == fenced, f"{what}: a stale epoch committed"
+    assert [one for one in job.committed() if one[0] == 1] == fenced, f"{what}: a stale attempt committed"
     assert job.step_hashes() == before and job.final() == reference, what
     assert max(old.committed(), default=0) <= STEP, old.text()
     tiny.check_store(job, [(2, step) for step in new.committed()])
@@ -49,7 +49,7 @@ def test_an_old_attempt_stopped_at_a_call_of_a_save_commits_nothing(home, data, 
         job = tiny.Tiny(home / str(number), data)
         old = check_zombie(job, number, f"stopped before call {number}, {kind} {path}", reference())
         if i == rename:
-            assert re.search(rf"checkpoint of step {STEP} aborted: epoch 1 is over: epoch 2 has begun", old.text(0)), old.text()
+            assert re.search(rf"checkpoint of step {STEP} aborted: attempt 1 is over: attempt 2 has begun", old.text(0)), old.text()
         shutil.rmtree(job.home)
 
 
@@ -60,7 +60,7 @@ def test_a_temporary_directory_is_never_taken_for_a_checkpoint(home, data, refer
     commit = next(number for number, kind, _ in calls if kind == "rename")
     run = job.run({0: tiny.shim(job.ckpt, arm=f"step-{STEP:08d}", at=commit, do="kill")})
     assert run.committed() == [2, 4]
-    tmp = job.store() / f".tmp-step-{STEP:08d}.e1"
+    tmp = job.store() / f".tmp-step-{STEP:08d}.a1"
     assert {p.name for p in tmp.iterdir()} >= {"MANIFEST.json", "COMMIT"}
     code, listed = tiny.ls(job.store())
     assert [(c["step"], c["committed"]) for c in listed] == [(6, False), (4, True), (2, True)]

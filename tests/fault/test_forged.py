@@ -75,12 +75,12 @@ def fields():
     found = {
         "version 2": put("version", 2), "version 4": put("version", 4), "version as text": put("version", "1"), "no version": drop("version"),
         "a key more": put("more", 1), "cluster of nobody": put("cluster", ""), "job above": put("job", "../../evil"),
-        "job of another": put("job", "0" * 32), "epoch 0": put("epoch", 0), "epoch of another": put("epoch", more(1)),
+        "job of another": put("job", "0" * 32), "attempt 0": put("attempt", 0), "attempt of another": put("attempt", more(1)),
         "step of another": put("step", STEP + 1), "negative step": put("step", -STEP), "step as text": put("step", "6"),
         "negative samples": put("samples", -1), "samples of nowhere": put("samples", more(16)),
         "negative seed": put("seed", "-1"), "seed beyond": put("seed", str(2**64)), "seed as number": put("seed", 1.5),
         "optimizer as number": put("optimizer", 7), "parent as text": put("parent", "none"),
-        "negative parent": put("parent", {"epoch": -1, "step": -5}),
+        "negative parent": put("parent", {"attempt": -1, "step": -5}),
         "mesh of none": put("mesh", {"dp": 0}), "negative mesh": put("mesh", {"dp": -2}),
         "mesh of many axes": put("mesh", {f"a{i}": 1 for i in range(1000)}), "mesh as list": put("mesh", [2]),
         "no numerics": drop("numerics"), "negative threads": put("numerics", "threads", -1),
@@ -108,7 +108,7 @@ def fields():
         "slice of less rows": put(*s, "shape", lambda was: [was[0] - 1, *was[1:]]),
         "digest of a slice": put(*s, "xxh3", "0" * 32), "slices that trade places": swap_slices,
     }
-    numbers = [("epoch",), ("step",), ("samples",), ("version",), ("numerics", "threads"), (*f, "bytes"), (*f, "head_bytes"),
+    numbers = [("attempt",), ("step",), ("samples",), ("version",), ("numerics", "threads"), (*f, "bytes"), (*f, "head_bytes"),
                (*s, "offset"), (*s, "bytes"), (*s, "start", 0), (*s, "shape", 0), (*t, "shape", 0), ("mesh", "dp")]
     for at in numbers:
         for n in HUGE:
@@ -144,14 +144,14 @@ def seal(folder, text):
     (folder / "COMMIT").write_text(hashlib.sha256(raw).hexdigest() + "\n")
 
 
-def forged(job, epoch, forge=None, text=None):
-    """A copy of the newest checkpoint as one of another epoch, forged and sealed."""
-    true, folder = job.path(1, STEP), job.path(epoch, STEP)
+def forged(job, attempt, forge=None, text=None):
+    """A copy of the newest checkpoint as one of another attempt, forged and sealed."""
+    true, folder = job.path(1, STEP), job.path(attempt, STEP)
     folder.mkdir()
     for shard in true.glob("shard-*"):
         os.link(shard, folder / shard.name)
     m = json.loads((true / "MANIFEST.json").read_text())
-    m["epoch"] = epoch
+    m["attempt"] = attempt
     if forge:
         forge(m)
     seal(folder, json.dumps(m) if text is None else text)
@@ -169,7 +169,7 @@ def xxh3(data):
     return f"{digest.high:016x}{digest.low:016x}"
 
 
-def forged_shard(job, epoch, forge_head, forge=None, length=None):
+def forged_shard(job, attempt, forge_head, forge=None, length=None):
     """The same with a forged head of the first shard, whose digest the manifest has."""
     name = "shard-00000-of-00002.safetensors"
     whole = (job.path(1, STEP) / name).read_bytes()
@@ -180,14 +180,14 @@ def forged_shard(job, epoch, forge_head, forge=None, length=None):
     sealed = (length or len(text)).to_bytes(8, "little") + text
 
     def reseal(m):
-        (job.path(epoch, STEP) / name).unlink()
-        (job.path(epoch, STEP) / name).write_bytes(sealed + whole[data:])
+        (job.path(attempt, STEP) / name).unlink()
+        (job.path(attempt, STEP) / name).write_bytes(sealed + whole[data:])
         m["files"][0].update(bytes=len(sealed) + len(whole) - data, head_bytes=len(sealed), head_xxh3=xxh3(sealed))
         for s in (s for t in m["tensors"] for s in t["slices"] if s["file"] == name):
             s["offset"] += len(sealed) - data
         if forge:
             forge(m)
-    forged(job, epoch, forge=reseal)
+    forged(job, attempt, forge=reseal)
 
 
 def rename(to, was=None):
@@ -250,13 +250,13 @@ def test_no_forged_manifest_is_believed(home, stopped, reference, bounded):
             forged(job, len(names) + 1, forge=forge)
     for name, text in texts(whole).items():
         names[len(names) + 2] = name
-        forged(job, len(names) + 1, text=text.replace('"epoch": 1,', f'"epoch": {len(names) + 1},', 1))
+        forged(job, len(names) + 1, text=text.replace('"attempt": 1,', f'"attempt": {len(names) + 1},', 1))
     assert len(names) > 100
     shutil.rmtree(job.path(1, STEP))
 
     code, out = tiny.weft("ckpt", "verify", "--json", job.store())
     assert code == 1, out
-    listed = {c["epoch"]: c for c in json.loads(out)["checkpoints"] if c["step"] == STEP}
+    listed = {c["attempt"]: c for c in json.loads(out)["checkpoints"] if c["step"] == STEP}
     assert set(listed) == set(names)
     believed = sorted(names[e] for e, c in listed.items() if c["ok"] or not c["errors"])
     assert not believed, "; ".join(believed)
@@ -277,15 +277,15 @@ def assert_plain(text):
 
 def test_no_forged_head_of_a_shard_is_believed(home, stopped, reference, bounded):
     job = stopped.copy(home / "job")
-    for epoch, forge in enumerate(HEADS.values(), 2):
-        forged_shard(job, epoch, forge)
-    for epoch, length in enumerate([1, 2**24, 2**63, 2**64 - 1], 2 + len(HEADS)):
-        forged_shard(job, epoch, lambda head: None, length=length)
+    for attempt, forge in enumerate(HEADS.values(), 2):
+        forged_shard(job, attempt, forge)
+    for attempt, length in enumerate([1, 2**24, 2**63, 2**64 - 1], 2 + len(HEADS)):
+        forged_shard(job, attempt, lambda head: None, length=length)
     forged_shard(job, 100, lambda head: None)
     code, out = tiny.weft("ckpt", "verify", job.path(100, STEP))
     assert code == 0, out  # what is only sealed anew is good
-    for epoch in (1, 100):
-        shutil.rmtree(job.path(epoch, STEP))
+    for attempt in (1, 100):
+        shutil.rmtree(job.path(attempt, STEP))
 
     code, out = tiny.weft("ckpt", "verify", "--json", job.store())
     listed = [c for c in json.loads(out)["checkpoints"] if c["step"] == STEP]

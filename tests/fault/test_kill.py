@@ -142,7 +142,7 @@ def test_killed_all_at_once_it_continues(place, noise, undisturbed):
     saved = run.checkpoints()
     run.finish()
     assert_ends_undisturbed(run, undisturbed)
-    assert run.checkpoints()[-1].manifest["parent"] == {"epoch": saved[-1].epoch, "step": saved[-1].step}
+    assert run.checkpoints()[-1].manifest["parent"] == {"attempt": saved[-1].attempt, "step": saved[-1].step}
 
 
 def test_killed_before_the_first_checkpoint_it_starts_over(place, noise, undisturbed):

@@ -109,7 +109,7 @@ def test_readers_that_never_read_slow_nobody(one, noise):
             assert one.weft("jobs").code == 0
             assert time.monotonic() < end
     now = one.status(job)
-    assert now["state"] == "RUNNING" and now["epoch"] == 1, one.why(job)
+    assert now["state"] == "RUNNING" and now["attempt"] == 1, one.why(job)
     one.wait(job, ("RUNNING",), step=now["step"] + 20)
     assert one.weft("cancel", job).code == 0
     one.wait(job, ("CANCELLED",))
@@ -151,7 +151,7 @@ def test_a_reader_that_was_cut_off_gets_the_rest_and_learns_what_it_missed(one, 
     assert reader.wait(runs.WATCHDOG) == 0
     rows = [json.loads(line) for line in shown.read_text().splitlines()]
     for rank in range(2):
-        logs = sorted((one.place / "worker-0" / "jobs").glob(f"*.e1/rank-000{rank}.log*"))
+        logs = sorted((one.place / "worker-0" / "jobs").glob(f"*.a1/rank-000{rank}.log*"))
         full = int(logs[1].suffix[1:]) if logs[1:] else 0
         came = sum(r["left_out"] + len(r["text"].encode()) + 1 for r in rows if r["rank"] == rank)
         assert came == full * (4 << 20) + logs[0].stat().st_size, logs

@@ -26,7 +26,7 @@ def submit(c, noise, **changes):
 def test_a_job_outlives_any_number_of_kills_from_outside(spare, noise):
     job = submit(spare, noise, train__steps=1000)
     for kills in range(5):
-        pids = spare.stop_ranks(job, 2, 800, epoch=kills + 1)
+        pids = spare.stop_ranks(job, 2, 800, attempt=kills + 1)
         runs.kill_pid(pids[0])
         cluster.go_on(pids)
     done = spare.succeed(job)

@@ -60,11 +60,11 @@ def assert_calm(c, job, calm):
     assert c.final(job) == calm, c.why(job)
     verify = c.weft("ckpt", "verify", str(c.store(job)))
     assert verify.code == 0, verify
-    fenced = {int(e[6:]) for e in os.listdir(c.store(job)) if e.startswith("epoch-")}
+    fenced = {int(e[8:]) for e in os.listdir(c.store(job)) if e.startswith("attempt-")}
     rows = [row["step"] for row in runs.rows_of(c.store(job))]
     assert rows == list(range(1, done["steps"] + 1)), "each step's row once, by one writer"
-    assert max(fenced) == done["epoch"], "no attempt but the coordinator's"
-    assert {x.epoch for x in runs.checkpoints_of(c.store(job))} <= fenced
+    assert max(fenced) == done["attempt"], "no attempt but the coordinator's"
+    assert {x.attempt for x in runs.checkpoints_of(c.store(job))} <= fenced
     return done
 
 
@@ -209,7 +209,7 @@ def test_asked_to_stop_it_saves_and_continues_later(one, noise, calm, who):
         assert one.attempts(job) == before
     daemon.up()
     done = assert_calm(one, job, calm)
-    assert done["epoch"] == (2 if who == "worker" else 1)
+    assert done["attempt"] == (2 if who == "worker" else 1)
 
 
 def test_training_continues_while_the_coordinator_is_away(one, noise, calm):
@@ -225,7 +225,7 @@ def test_training_continues_while_the_coordinator_is_away(one, noise, calm):
     assert one.rank_pids() == pids
     one.coordinator.up()
     done = assert_calm(one, job, calm)
-    assert done["epoch"] == before["epoch"] and done["restarts"] == 0
+    assert done["attempt"] == before["attempt"] and done["restarts"] == 0
 
 
 def test_a_killed_reader_changes_nothing(one, noise, calm):
@@ -329,7 +329,7 @@ def test_a_stopped_daemon_is_survived(request, noise, calm, who, longer):
 
 
 @pytest.mark.parametrize("how", ["deleted", "restored from an old copy"])
-def test_a_lost_database_costs_no_checkpoint_and_epochs_still_grow(one, noise, how):
+def test_a_lost_database_costs_no_checkpoint_and_attempts_still_grow(one, noise, how):
     first, pids = submit_and_stop(one, noise, name="first")
     old = one.copy_database()
     runs.kill_pid(pids[0])
@@ -339,11 +339,11 @@ def test_a_lost_database_costs_no_checkpoint_and_epochs_still_grow(one, noise, h
     one.set_database(None if how == "deleted" else old)
     if how == "deleted":  # the folder tells of the job; whether it is wanted is a person's word
         held = one.wait(first, ("HELD",))
-        assert held["checkpoint_step"] == STEPS and held["epoch"] == done["epoch"]
+        assert held["checkpoint_step"] == STEPS and held["attempt"] == done["attempt"]
         assert one.weft("resume", first).code == 4
         assert one.weft("adopt", first).code == 0 and one.weft("resume", first).code == 0
     again = one.succeed(first)  # it runs again from what the directory holds
-    assert again["epoch"] > done["epoch"]
+    assert again["attempt"] > done["attempt"]
     assert {c.path.name for c in runs.checkpoints_of(one.store(first))} >= {max(before)}
     second = submit(one, noise, name="second")
     one.succeed(second)
@@ -380,7 +380,7 @@ def test_the_database_is_lost_under_a_living_attempt(one, noise, calm, copied):
         assert one.weft("adopt", job).code == 0 and one.weft("resume", job).code == 0
     done = one.succeed(job)
     out.end()
-    assert done["epoch"] > lived, one.why(job)
+    assert done["attempt"] > lived, one.why(job)
     assert one.final(job) == calm, one.why(job)
 
 
@@ -508,7 +508,7 @@ def test_ranks_train_on_while_the_coordinator_s_disk_is_full(place, noise):
         wait_until(lambda: c.json("jobs")["notice"] is None)
         after = c.wait(job, ("RUNNING",), step=before["step"] + 1)
         wait_until(lambda: c.status(job)["checkpoint_step"] > after["step"])  # saves go on too
-        assert c.status(job)["epoch"] == before["epoch"] and c.rank_pids() == pids
+        assert c.status(job)["attempt"] == before["attempt"] and c.rank_pids() == pids
         assert c.weft("hold", job).code == 0
         out, err = watching.communicate(timeout=runs.WATCHDOG)  # it got the rest from the database that was opened again
         assert "HELD" in out and "succeeded" not in out and not c.coordinator.codes, (out, err, c.logs_text())

@@ -26,15 +26,15 @@ def test_a_checkpoint_of_another_job_is_reported_and_not_used(c, toy):
     c.succeed(mine)
     c.succeed(other)
     foreign = runs.checkpoints_of(c.store(other))[-1].path
-    assert foreign.name == "step-00000030.e1"
+    assert foreign.name == "step-00000030.a1"
     shutil.copytree(foreign, c.store(mine) / foreign.name)
 
     c.submit(job("mine", 40, 1), "--continue", mine)
     c.succeed(mine)
     newest = runs.checkpoints_of(c.store(mine))[-1].manifest
     assert newest["step"] == 40 and newest["changes"] == [{"step": 20, "what": "train.steps from 20 to 40"}], newest
-    assert (30, 1) not in [(x["step"], x["epoch"]) for x in c.json("checkpoints", mine)["checkpoints"]]
-    assert f"is not used: step-00000030.e1: MANIFEST.json is of job {other} " in c.why(mine)
+    assert (30, 1) not in [(x["step"], x["attempt"]) for x in c.json("checkpoints", mine)["checkpoints"]]
+    assert f"is not used: step-00000030.a1: MANIFEST.json is of job {other} " in c.why(mine)
 
 
 def test_a_checkpoint_that_was_put_into_the_folder_is_not_believed(c, toy):
@@ -45,7 +45,7 @@ def test_a_checkpoint_that_was_put_into_the_folder_is_not_believed(c, toy):
     store = c.store(job)
     c.submit(runs.job(c.put_data(toy), 2, name="mine", train__steps=40, checkpoint__every=10), "--continue", job)
     c.succeed(job)
-    forged = store / "step-00000060.e2"
+    forged = store / "step-00000060.a2"
     shutil.copytree(runs.checkpoints_of(store)[-1].path, forged)
     manifest = json.loads((forged / "MANIFEST.json").read_text())
     (forged / "MANIFEST.json").write_text(json.dumps({**manifest, "step": 60}))
@@ -53,8 +53,8 @@ def test_a_checkpoint_that_was_put_into_the_folder_is_not_believed(c, toy):
     (forged / "COMMIT").write_text(digest + "\n")
     c.submit(runs.job(c.put_data(toy), 2, name="mine", train__steps=60, checkpoint__every=10), "--continue", job)
     done = c.succeed(job)
-    assert "step-00000060.e2 is not used: this coordinator never decided it" in c.why(job), c.why(job)
-    assert done["epoch"] == 3 and "continues from step-00000040.e2" in c.why(job), c.why(job)
+    assert "step-00000060.a2 is not used: this coordinator never decided it" in c.why(job), c.why(job)
+    assert done["attempt"] == 3 and "continues from step-00000040.a2" in c.why(job), c.why(job)
 
 
 def rewrite_owner(store, old, new):

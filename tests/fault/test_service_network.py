@@ -149,8 +149,8 @@ def test_a_worker_cut_off_from_its_coordinator(request, noise, calm, how, longer
     done = wired.succeed(job)
     out.end()
     assert wired.final(job) == calm, wired.why(job)
-    epochs = [d.name for d in wired.store(job).iterdir() if d.name.startswith("epoch-")]
-    assert len(epochs) == done["epoch"]
+    attempts = [d.name for d in wired.store(job).iterdir() if d.name.startswith("attempt-")]
+    assert len(attempts) == done["attempt"]
     assert done["restarts"] == (1 if longer else 0), wired.why(job)
     assert [w.starts for w in wired.workers] == [1, 1], "nobody had to start a daemon again"
     if longer:
@@ -188,18 +188,18 @@ def test_a_cut_off_hosts_whole_attempt_commits_nothing_beside_the_next(wired, no
     cluster.go_on(zombie)
     wired.wait_state("w1", "fenced")
     end = time.monotonic() + runs.WATCHDOG
-    while not list(wired.store(job).glob("epoch-*2")):
+    while not list(wired.store(job).glob("attempt-*2")):
         assert time.monotonic() < end, wired.why(job)
         time.sleep(0.005)
-    first = {c.path.name for c in runs.checkpoints_of(wired.store(job)) if c.epoch == 1}
+    first = {c.path.name for c in runs.checkpoints_of(wired.store(job)) if c.attempt == 1}
     done = wired.succeed(job)
-    assert done["epoch"] == 2
-    assert {c.path.name for c in runs.checkpoints_of(wired.store(job)) if c.epoch == 1} <= first
+    assert done["attempt"] == 2
+    assert {c.path.name for c in runs.checkpoints_of(wired.store(job)) if c.attempt == 1} <= first
     assert wired.final(job) == calm_alone, wired.why(job)
     wired.heal()
     wired.wait_state("w1", "ready")
     assert not any(runs.alive(p) for p in zombie)
-    assert {c.path.name for c in runs.checkpoints_of(wired.store(job)) if c.epoch == 1} <= first
+    assert {c.path.name for c in runs.checkpoints_of(wired.store(job)) if c.attempt == 1} <= first
     assert wired.final(job) == calm_alone
 
 
@@ -215,7 +215,7 @@ def test_a_coordinator_restarted_behind_a_cut_cable_takes_its_ranks_back(patient
     assert sorted(sum(patient.attempts(job).values(), [])) == sorted(pids)
     patient.heal()
     done = patient.succeed(job)
-    assert done["restarts"] == 0 and done["epoch"] == 1, patient.why(job)
+    assert done["restarts"] == 0 and done["attempt"] == 1, patient.why(job)
     assert patient.final(job) == calm
 
 

@@ -23,7 +23,7 @@ ROUNDS = 10 if STORM > 10000 else 2  # each with an innocent job
 STEPS = 150
 BATCH = 40
 GROWTH = 32 << 20  # of the coordinator's memory, after the first round
-EPOCHS = [0, 1, 1, 1, 2, 3, 7, 2**31, 10**17, 2**64 - 1]
+ATTEMPTS = [0, 1, 1, 1, 2, 3, 7, 2**31, 10**17, 2**64 - 1]
 UNKNOWN = ["", "x", "f" * 32, "0" * 32, "../innocent", "%s"]
 
 
@@ -99,7 +99,7 @@ class Liar:
         self.jobs, self.own, self.acts, self.find = jobs, {}, [], False
         self.conn, self.said, self.seq = None, 0, 0
         self.forger = forge.Forger(
-            rng, job=jobs, epoch=EPOCHS, rank=[-1, 0, 0, 0, 1, 7], host=[self.host], incarnation=[self.incarnation],
+            rng, job=jobs, attempt=ATTEMPTS, rank=[-1, 0, 0, 0, 1, 7], host=[self.host], incarnation=[self.incarnation],
             cluster=[cluster_id], step=[-1, 0, 1, 7, 40, STEPS, 2**62], device=[0, 0, 1, 2000, -1])
 
     # -- what an honest worker says
@@ -120,7 +120,7 @@ class Liar:
             elif kind == "storage":
                 self.acts.append(body)
             elif kind == "start":
-                self.own[body["job"]] = body["epoch"]
+                self.own[body["job"]] = body["attempt"]
 
     def attach(self):
         self.detach()
@@ -129,7 +129,7 @@ class Liar:
         self.conn.call("/weft.v1.Hosts/Attach")
         self.send(hello={"host": self.host, "incarnation": self.incarnation, "cluster": self.cluster})
         self.wait(lambda: self.nonce)
-        here = [{"job": j, "epoch": e} for j, e in self.own.items()]
+        here = [{"job": j, "attempt": e} for j, e in self.own.items()]
         here += [self.forger.draw("AttemptHere") for _ in range(self.rng.choice([0, 0, 1, 3]))]
         self.send(register={
             "nonce": self.nonce, "cluster": self.cluster, "host": self.host, "incarnation": self.incarnation,
@@ -157,7 +157,7 @@ class Liar:
         """What it was asked about storage, so that jobs get as far as running here; and jobs that nobody lost."""
         for ask in self.acts:
             done = {"op": ask["op"], "ok": True, "store": "/tmp/none"}
-            done |= {k: ask[k] for k in ("job", "epoch", "attempt") if k in ask}
+            done |= {k: ask[k] for k in ("job", "attempt", "attempt_id") if k in ask}
             if "job" not in ask:
                 done["found"] = [self.invent(i) for i in range(40)]
             self.send(storage=done)
@@ -167,8 +167,8 @@ class Liar:
         """A job of the innocents' name, as if it had been found in a folder; or one that is there already."""
         there = self.jobs[len(UNKNOWN):]
         job = self.rng.choice(there) if there and i % 8 == 0 else f"{self.rng.getrandbits(128):032x}"
-        return {"job": job, "name": "innocent", "resolved": FOUND, "store": "/tmp/none", "epoch": self.rng.choice(EPOCHS),
-                "committed": [{"epoch": self.rng.choice(EPOCHS), "step": self.rng.choice([0, 7, STEPS])}]}
+        return {"job": job, "name": "innocent", "resolved": FOUND, "store": "/tmp/none", "attempt": self.rng.choice(ATTEMPTS),
+                "committed": [{"attempt": self.rng.choice(ATTEMPTS), "step": self.rng.choice([0, 7, STEPS])}]}
 
     # -- what a liar says
     def lie(self):
@@ -305,7 +305,7 @@ def submit_innocent(c, data):
 
 def assert_innocent(c, job, calm):
     done = c.succeed(job)
-    assert done["restarts"] == 0 and done["epoch"] == 1, c.why(job)
+    assert done["restarts"] == 0 and done["attempt"] == 1, c.why(job)
     assert c.final(job) == calm, c.why(job)
     assert c.json("status", "innocent")["job"] == job, "a forgery has its name"
 

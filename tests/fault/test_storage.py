@@ -54,7 +54,7 @@ REFUSED = [
     (1, "write", "ENOSPC", r"rank 1: shard-00001-of-00002\.safetensors: cannot write at byte 0: No space"),
     (1, "sync", "EIO", r"rank 1: shard-00001-of-00002\.safetensors: cannot sync: Input/output error"),
     (0, "close", "EIO", r"rank 0: shard-00000-of-00002\.safetensors: cannot close: Input/output error"),
-    (0, "rename", "EIO", r"cannot rename \.tmp-step-00000004\.e1 to step-00000004\.e1: Input/output"),
+    (0, "rename", "EIO", r"cannot rename \.tmp-step-00000004\.a1 to step-00000004\.a1: Input/output"),
 ]
 
 
@@ -311,7 +311,7 @@ def test_a_checkpoint_that_cannot_be_read_is_not_used(home, data, reference):
     job = tiny.Tiny(home / "job", data)
     run = job.run({0: tiny.shim(job.ckpt, arm="tmp-step-00000008", at=1, do="kill")})
     assert run.committed() == [2, 4, 6]
-    unread = tiny.shim(job.ckpt, match="step-00000006.e1/shard-00001", kind="read", at="1+", do="EIO")
+    unread = tiny.shim(job.ckpt, match="step-00000006.a1/shard-00001", kind="read", at="1+", do="EIO")
     again = job.run(leader=unread)
     assert again.codes() == [0, 0], again.text()
     assert re.search(r"checkpoint of step 6 is damaged: .*shard-00001.*Input/output", again.printed())

@@ -205,7 +205,7 @@ def test_stopping_the_worker_drains_and_starting_it_continues(machine, noise):
     assert 5 <= saved < STEPS and waiting["restarts"] == 0, waiting
     m.ok("systemctl", "start", "weft-worker")
     done = m.until_job(job, "SUCCEEDED")
-    assert done["epoch"] == 2 and done["checkpoint_step"] == STEPS, done
+    assert done["attempt"] == 2 and done["checkpoint_step"] == STEPS, done
     assert f"step {saved}" in m.weft("logs", job).stdout + m.weft("why", job).stdout
 
 
@@ -219,7 +219,7 @@ def test_a_killed_daemon_is_started_again_and_the_job_ends(machine, noise, name)
     m.until(f"the {name} is back", lambda: m.pid(name) not in ("0", before))
     assert int(m.unit(name, "NRestarts")["NRestarts"]) == was + 1
     done = m.until_job(job, "SUCCEEDED")
-    assert done["epoch"] == (1 if name == "coordinator" else 2), m.weft("why", job).stdout
+    assert done["attempt"] == (1 if name == "coordinator" else 2), m.weft("why", job).stdout
 
 
 def test_ranks_do_not_outlive_a_worker_that_is_killed(machine, noise):

@@ -194,12 +194,12 @@ class Tiny:
         return sorted(p.name for p in self.store().iterdir())
 
     def committed(self):
-        """(epoch, step) of everything under a final name, oldest first."""
-        found = (re.fullmatch(r"step-(\d{8,})\.e(\d+)", n) for n in self.names())
+        """(attempt, step) of everything under a final name, oldest first."""
+        found = (re.fullmatch(r"step-(\d{8,})\.a(\d+)", n) for n in self.names())
         return sorted((int(m[2]), int(m[1])) for m in found if m)
 
-    def path(self, epoch, step):
-        return self.store() / f"step-{step:08d}.e{epoch}"
+    def path(self, attempt, step):
+        return self.store() / f"step-{step:08d}.a{attempt}"
 
     def step_hashes(self):
         """Every committed file's SHA-256."""
@@ -213,10 +213,10 @@ class Tiny:
 
     def final(self):
         """What the job came to: the bytes of the last step's shards and every step's loss."""
-        epoch, step = self.committed()[-1]
+        attempt, step = self.committed()[-1]
         assert step == self.steps, self.names()
         shards = {p.name: hashlib.sha256(p.read_bytes()).hexdigest()
-                  for p in self.path(epoch, step).iterdir() if p.name.startswith("shard-")}
+                  for p in self.path(attempt, step).iterdir() if p.name.startswith("shard-")}
         assert len(shards) == self.ranks
         return shards, self.losses()
 
@@ -239,7 +239,7 @@ def check_store(tiny, acknowledged):
     there = tiny.committed()
     code, listed = ls(tiny.store())
     assert code == 0, listed
-    assert sorted((c["epoch"], c["step"]) for c in listed if c["committed"]) == there
+    assert sorted((c["attempt"], c["step"]) for c in listed if c["committed"]) == there
     for c in listed:
         assert c["committed"] == (".tmp-" not in c["dir"]) and (c["ok"] or not c["committed"]), c
     if there:
@@ -248,9 +248,9 @@ def check_store(tiny, acknowledged):
     for one in acknowledged:  # two are kept
         newer = [other for other in there if other > one]
         assert one in there or len(newer) >= 2, f"{one} was acknowledged and is gone: {tiny.names()}"
-    for epoch, step in there:
-        manifest = json.loads((tiny.path(epoch, step) / "MANIFEST.json").read_text())
-        assert (manifest["epoch"], manifest["step"]) == (epoch, step)
+    for attempt, step in there:
+        manifest = json.loads((tiny.path(attempt, step) / "MANIFEST.json").read_text())
+        assert (manifest["attempt"], manifest["step"]) == (attempt, step)
 
 
 def check_continues(tiny, acknowledged, reference, whole_metrics=True):
@@ -268,7 +268,7 @@ def check_continues(tiny, acknowledged, reference, whole_metrics=True):
         assert losses == reference[1][-len(losses):] or set(losses) <= set(reference[1])
     after = tiny.step_hashes()
     assert all(before[k] == after[k] for k in before.keys() & after.keys()), "a committed file changed"
-    left = [n for n in tiny.names() if not re.fullmatch(r"OWNER|epoch-\d+|step-\d+\.e\d+", n)]
+    left = [n for n in tiny.names() if not re.fullmatch(r"OWNER|attempt-\d+|step-\d+\.a\d+", n)]
     assert not left and len(tiny.committed()) == 2, f"not cleaned up: {tiny.names()}"
     return run
 

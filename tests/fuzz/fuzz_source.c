@@ -25,7 +25,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (source_parse(&a, (const char *)data, size, &pin, &e))
         must(e.code && *e.text);
     else
-        must(pin.folder && pin.digest && pin.epoch > 0 && pin.epoch <= EPOCH_MAX && pin.step >= 0);
+        must(pin.folder && pin.digest && pin.attempt > 0 && pin.attempt <= ATTEMPT_MAX &&
+             pin.step >= 0);
     const char *from = arena_printf(&a, "%.*s", (int)size, (const char *)data);
     source_split(from, &a, &place, &step);
     must(step >= -1 && strncmp(place, from, strlen(place)) == 0);

@@ -188,9 +188,9 @@ static void say_what_is_open(struct world *w)
             c->answered ? coord_status(w->coordinator.coord, c->target, &a, NULL) : NULL;
         if (s && s->state < WEFT__V1__JOB_STATE__SUCCEEDED)
             sim_fail(&w->sim,
-                     "job %.8s does not end though all faults have: %s, epoch %d, "
+                     "job %.8s does not end though all faults have: %s, attempt %d, "
                      "step %d: %s",
-                     c->target, job_state_word((enum job_state)s->state), (int)s->epoch,
+                     c->target, job_state_word((enum job_state)s->state), (int)s->attempt,
                      (int)s->step, s->text);
     }
     sim_fail(&w->sim, "the cluster does not come to rest: a host is lost, a rank lives, or a "

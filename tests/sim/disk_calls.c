@@ -238,7 +238,7 @@ static int rename_in(int fd, const char *from, const char *to, bool replace)
         return fail(ENOENT);
     if (!replace && disk_entry(dir, to))
         return fail(EEXIST);
-    if (MUTATED(epoch_marker) && begins(to, "epoch-"))
+    if (MUTATED(fence_marker) && begins(to, "attempt-"))
         return 0;
     if (MUTATED(fence_rename) && fiber_doing() == ACT_FENCE && begins(to, ".dead-"))
         return 0;

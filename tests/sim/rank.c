@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A simulated rank: joins, agrees, steps with the others, saves, stops, ends.
 //
-//   spawn ─► look for a greater epoch, restore ─► put, get, barrier ─► Ready ─► steps ─► last save
+//   spawn ─► look for a greater attempt, restore ─► put, get, barrier ─► Ready ─► steps ─► last save
 // The rules of training (what is saved when, who stops when) are those of worker/rank/train/train.c.
 #include "tests/sim/rank.h"
 
@@ -128,9 +128,9 @@ static void put_address(struct rank *r)
 {
     char key[40], value[80];
     snprintf(key, sizeof key, "addr/%d", r->rank);
-    snprintf(value, sizeof value, "%.8s.%" PRIu64 ".%d.%08x", r->job, r->epoch, r->rank,
+    snprintf(value, sizeof value, "%.8s.%" PRIu64 ".%d.%08x", r->job, r->attempt, r->rank,
              sim_word(&r->w->sim));
-    r->attempt->value[r->rank] = arena_strdup(&r->w->sim.arena, value);
+    r->shared->value[r->rank] = arena_strdup(&r->w->sim.arena, value);
     FRAME_BODY(b, KvPut, kv_put);
     b.key = key;
     b.value = value;
@@ -167,11 +167,11 @@ static void on_value(struct rank *r, const Weft__Rank__KvValue *v)
         rank_exits(r, RANK_EXIT_INTERNAL, v->failed);
         return;
     }
-    if (!v->put && (!r->attempt->value[of] || strcmp(v->value, r->attempt->value[of]) != 0))
+    if (!v->put && (!r->shared->value[of] || strcmp(v->value, r->shared->value[of]) != 0))
         sim_fail(&r->w->sim, "%s is answered '%s' for %s, which nobody put", r->proc.who, v->value,
                  v->key);
     if (++r->answers == 3) {
-        r->attempt->entered++;
+        r->shared->entered++;
         // Where blame is checked the coordinator may pause for longer than ranks wait.
         enter_barrier(r, "world", 1, (r->w->mix->blames ? 10 : 60) * S);
     }
@@ -223,7 +223,7 @@ static void look(void *arg)
     struct store s = {.fd = -1};
     struct err e = {0};
     int rc = store_open(&s, NULL, r->store, &e);
-    rc = rc ? rc : store_check_epoch(&s, (int64_t)r->epoch, NULL, &e);
+    rc = rc ? rc : store_check_attempt(&s, (int64_t)r->attempt, NULL, &e);
     store_close(&s);
     fiber_pause(sim_between(&r->w->sim, MS, 300 * MS)); // compiles, reads the checkpoint
     b->code = rank_exit_code(rc);
@@ -264,7 +264,7 @@ struct rank *rank_spawn(struct host *h, int slot, const struct agent_spawn *sp)
     struct world *w = h->w;
     const Weft__Rank__Assign *a = sp->assign;
     struct rank *r = arena_new(&w->sim.arena, struct rank);
-    proc_init(&r->proc, &w->sim, "%s/%.4s.e%d.r%d", h->name, sp->job, (int)sp->epoch, sp->rank);
+    proc_init(&r->proc, &w->sim, "%s/%.4s.a%d.r%d", h->name, sp->job, (int)sp->attempt, sp->rank);
     r->w = w;
     r->host = h;
     r->agent = h->proc;
@@ -272,14 +272,14 @@ struct rank *rank_spawn(struct host *h, int slot, const struct agent_spawn *sp)
     r->device = sp->device;
     r->rank = sp->rank;
     r->n = a->ranks;
-    r->epoch = sp->epoch;
+    r->attempt = sp->attempt;
     snprintf(r->job, sizeof r->job, "%s", sp->job);
     r->kind = variant_of(a->job_text);
     r->store = arena_strdup(&w->sim.arena, a->store);
     r->restore = arena_strdup(&w->sim.arena, a->restore);
     r->restore_step = r->step = a->restore_step;
     r->open_step = r->opened_at = r->answered_step = -1;
-    r->attempt = sim_attempt_join(r);
+    r->shared = sim_attempt_join(r);
     r->next = h->living;
     h->living = r;
     check_spawned(r);
@@ -342,7 +342,7 @@ void rank_stepped(struct rank *r, int64_t step)
 {
     if (r->exiting)
         return;
-    unsigned before = step - 1 > r->restore_step ? r->attempt->bits[step - 1] : 0;
+    unsigned before = step - 1 > r->restore_step ? r->shared->bits[step - 1] : 0;
     r->step = step;
     if (r->rank == 0)
         report(r);

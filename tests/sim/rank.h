@@ -9,12 +9,12 @@ enum { MAX_STEPS = 64 };
 // What a rank's page says of its collectives: simulated ranks have one a step.
 #define SIM_COLLECTIVE "the step's all_reduce"
 
-// All ranks of one (job, epoch): the collectives and what each was answered.
+// All ranks of one (job, attempt): the collectives and what each was answered.
 struct sim_attempt {
     struct sim_attempt *next;
     struct world *w;
     char job[33];
-    uint64_t epoch;
+    uint64_t number;
     int n, begun; // begun: ranks that ever lived
     struct rank *rank[MAX_RANKS];
     int arrived[MAX_STEPS + 2];
@@ -48,11 +48,11 @@ struct rank {
     struct host *host;
     struct proc *agent; // whose child it is
     struct rank *next;  // of the host's living
-    struct sim_attempt *attempt;
+    struct sim_attempt *shared;
     const struct variant *kind;
     int slot, device, rank, n;
     char job[33], run_dir[64];
-    uint64_t epoch;
+    uint64_t attempt;
     const char *store, *restore;
     int64_t restore_step, step, latest_down, latest_up;
     int state; // enum rank_state

@@ -43,8 +43,8 @@ static int write_shard(struct order *o, struct store *s, struct err *e)
     int dir = -1, len = shard_text(r->job, o->id.step, r->rank, text);
     manifest_file_name(r->rank, r->n, name);
     if (r->rank == 0)
-        store_sweep(s, o->id.epoch, o->id.step);
-    int rc = store_begin(s, o->id.epoch, o->id.step, &dir, e);
+        store_sweep(s, o->id.attempt, o->id.step);
+    int rc = store_begin(s, o->id.attempt, o->id.step, &dir, e);
     rc = rc ? rc : stream_create(&to, dir, name, e);
     if (!rc) {
         rc = stream_write(&to, text, (size_t)len / 2, e);
@@ -71,14 +71,14 @@ static int commit_one(struct order *o, struct store *s, struct err *e)
                          .name = r->kind->name,
                          .job_hash = "h",
                          .run = "r",
-                         .epoch = o->id.epoch,
+                         .attempt = o->id.attempt,
                          .step = o->id.step,
                          .tokenizer = "",
                          .optimizer = "sgd",
                          .evaluated = true,
                          .eval_loss = sim_eval_loss(o->id.step),
                          .resolved = "name: test\n",
-                         .parent_epoch = -1,
+                         .parent_attempt = -1,
                          .parent_step = -1,
                          .nfiles = r->n,
                          .files = files,
@@ -105,9 +105,9 @@ static void carry_out(void *arg)
     else if (!rc && o->kind == ORDER_COMMIT)
         rc = commit_one(o, &s, &e);
     else if (!rc && o->kind == ORDER_REMOVE)
-        rc = store_abort(&s, o->id.epoch, o->id.step, &e);
+        rc = store_abort(&s, o->id.attempt, o->id.step, &e);
     else if (!rc)
-        rc = store_delete(&s, o->id.epoch, o->id.step, &e);
+        rc = store_delete(&s, o->id.attempt, o->id.step, &e);
     store_close(&s);
     o->code = rc;
     snprintf(o->text, sizeof o->text, "%.190s", e.text);
@@ -158,7 +158,7 @@ static void say_commit(struct rank *r, const struct order *o)
 static void say_deleted(struct rank *r, const struct order *o)
 {
     FRAME_BODY(b, Deleted, deleted);
-    b.epoch = o->id.epoch;
+    b.attempt = o->id.attempt;
     b.step = o->id.step;
     b.code = o->code;
     FRAME(f, DELETED, deleted, &b);
@@ -170,8 +170,8 @@ static void carried_out(void *arg)
     static const char *const names[] = {"shard", "commit", "remove", "delete"};
     struct order *o = arg;
     struct rank *r = o->rank;
-    TRACE(&r->w->sim, r->proc.who, "%s of step %d.e%d: %s", names[o->kind], (int)o->id.step,
-          (int)o->id.epoch, o->code ? o->text : "done");
+    TRACE(&r->w->sim, r->proc.who, "%s of step %d.a%d: %s", names[o->kind], (int)o->id.step,
+          (int)o->id.attempt, o->code ? o->text : "done");
     r->busy = false;
     if (o->kind == ORDER_WRITE) {
         r->staged = false;
@@ -197,11 +197,11 @@ static void next_order(struct rank *r)
     fiber_start(&r->proc, acts[o->kind], carry_out, carried_out, o);
 }
 
-static struct order *push(struct rank *r, enum order_kind kind, int64_t epoch, int64_t step)
+static struct order *push(struct rank *r, enum order_kind kind, int64_t attempt, int64_t step)
 {
     struct order *o = arena_new(&r->w->sim.arena, struct order);
     o->kind = kind;
-    o->id = (struct store_entry){epoch, step};
+    o->id = (struct store_entry){attempt, step};
     o->rank = r;
     if (r->orders)
         r->last_order->next = o;
@@ -219,7 +219,7 @@ void save_begin(struct rank *r, int64_t step)
                  r->proc.who, (int)step, (int)r->open_step);
     r->open_step = r->opened_at = step;
     r->staged = true;
-    push(r, ORDER_WRITE, (int64_t)r->epoch, step);
+    push(r, ORDER_WRITE, (int64_t)r->attempt, step);
     next_order(r);
 }
 
@@ -230,12 +230,12 @@ static void settle(struct rank *r, int64_t step, bool ok)
     r->open_step = -1;
     r->last_ok = ok;
     if (!ok && r->rank == 0)
-        push(r, ORDER_REMOVE, (int64_t)r->epoch, step);
+        push(r, ORDER_REMOVE, (int64_t)r->attempt, step);
 }
 
 static void on_commit(struct rank *r, const Weft__Rank__Commit *c)
 {
-    struct order *o = push(r, ORDER_COMMIT, (int64_t)r->epoch, c->step);
+    struct order *o = push(r, ORDER_COMMIT, (int64_t)r->attempt, c->step);
     o->reports = arena_array(&r->w->sim.arena, struct shard_report, r->n);
     for (size_t i = 0; i < c->n_shards && (int)i < r->n; i++)
         o->reports[i].bytes = c->shards[i]->bytes;
@@ -257,7 +257,7 @@ void save_hears(struct rank *r, const Weft__Rank__Frame *f)
         settle(r, f->aborted->step, false);
         break;
     case WEFT__RANK__FRAME__BODY_DELETE:
-        push(r, ORDER_DELETE, f->delete_->epoch, f->delete_->step);
+        push(r, ORDER_DELETE, f->delete_->attempt, f->delete_->step);
         break;
     default:
         break;

@@ -11,20 +11,20 @@ struct sim_attempt *sim_attempt_join(struct rank *r)
 {
     struct world *w = r->w;
     struct sim_attempt *c = w->attempts;
-    while (c && (c->epoch != r->epoch || strcmp(c->job, r->job) != 0))
+    while (c && (c->number != r->attempt || strcmp(c->job, r->job) != 0))
         c = c->next;
     if (!c) {
         c = arena_new(&w->sim.arena, struct sim_attempt);
         c->w = w;
-        c->epoch = r->epoch;
+        c->number = r->attempt;
         c->n = r->n;
         memcpy(c->job, r->job, sizeof c->job);
         c->next = w->attempts;
         w->attempts = c;
     }
     if (c->rank[r->rank])
-        sim_fail(&w->sim, "rank %d of job %.8s epoch %d lived before and is spawned again", r->rank,
-                 r->job, (int)r->epoch);
+        sim_fail(&w->sim, "rank %d of job %.8s attempt %d lived before and is spawned again",
+                 r->rank, r->job, (int)r->attempt);
     c->rank[r->rank] = r;
     c->begun++;
     return c;
@@ -51,8 +51,8 @@ static bool in_collective(const struct rank *r)
 // A rank that is through all its steps is missed by nobody.
 void sim_attempt_gone(struct rank *r, bool done)
 {
-    for (int i = 0; i < r->attempt->n && !done; i++) {
-        struct rank *o = r->attempt->rank[i];
+    for (int i = 0; i < r->shared->n && !done; i++) {
+        struct rank *o = r->shared->rank[i];
         if (o && o != r && !o->proc.dead && in_collective(o))
             soon_notices(o);
     }
@@ -67,7 +67,7 @@ static void stepped(void *arg, uint64_t step)
 
 void sim_attempt_arrives(struct rank *r, int64_t step, unsigned bits)
 {
-    struct sim_attempt *c = r->attempt;
+    struct sim_attempt *c = r->shared;
     struct sim *s = &r->w->sim;
     PRE(step <= MAX_STEPS);
     c->bits[step] |= bits;

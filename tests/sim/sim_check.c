@@ -31,16 +31,16 @@ struct seen_job *seen_job(struct world *w, const char *id)
     return j;
 }
 
-struct seen_ckpt *seen_ckpt(struct world *w, const char *job, int64_t epoch, int64_t step)
+struct seen_ckpt *seen_ckpt(struct world *w, const char *job, int64_t attempt, int64_t step)
 {
     struct seen_job *j = seen_job(w, job);
     struct seen_ckpt *k = j->ckpts;
-    while (k && (k->id.epoch != epoch || k->id.step != step))
+    while (k && (k->id.attempt != attempt || k->id.step != step))
         k = k->next;
     if (k)
         return k;
     k = arena_new(&w->sim.arena, struct seen_ckpt);
-    k->id = (struct store_entry){epoch, step};
+    k->id = (struct store_entry){attempt, step};
     k->next = j->ckpts;
     j->ckpts = k;
     return k;
@@ -49,7 +49,7 @@ struct seen_ckpt *seen_ckpt(struct world *w, const char *job, int64_t epoch, int
 static bool said_reaped(const struct rank *r)
 {
     for (const struct seen_reaped *x = r->w->check->reaped; x; x = x->next)
-        if (x->agent == r->agent && x->epoch >= r->epoch && !strcmp(x->job, r->job))
+        if (x->agent == r->agent && x->attempt >= r->attempt && !strcmp(x->job, r->job))
             return true;
     return false;
 }
@@ -65,8 +65,8 @@ void check_spawned(struct rank *r)
     if (said_reaped(r))
         sim_fail(s, "%s is spawned after its attempt was said to be reaped", r->proc.who);
     const struct seen_job *j = seen_job(r->w, r->job);
-    if (j->fenced < r->epoch)
-        sim_fail(s, "%s is spawned before its epoch is fenced", r->proc.who);
+    if (j->fenced < r->attempt)
+        sim_fail(s, "%s is spawned before its attempt is fenced", r->proc.who);
 }
 
 void check_rank_ended(struct rank *r)
@@ -97,16 +97,16 @@ void check_exit_fenced(struct host *h)
 }
 
 // ---- messages ----
-static void note_reaped(struct host *h, const char *job, uint64_t epoch)
+static void note_reaped(struct host *h, const char *job, uint64_t attempt)
 {
     struct seen_reaped *x = arena_new(&h->w->sim.arena, struct seen_reaped);
     x->agent = h->proc;
-    x->epoch = epoch;
+    x->attempt = attempt;
     memcpy(x->job, job, strnlen(job, sizeof x->job - 1));
     x->next = h->w->check->reaped;
     h->w->check->reaped = x;
     for (const struct rank *r = h->living; r; r = r->next)
-        if (r->epoch == epoch && !strcmp(r->job, job))
+        if (r->attempt == attempt && !strcmp(r->job, job))
             sim_fail(&h->w->sim, "%s says that its attempt is reaped while %s lives", h->name,
                      r->proc.who);
 }
@@ -116,7 +116,7 @@ void check_up(struct host *h, const Weft__V1__Up *m)
     if (m->body_case == WEFT__V1__UP__BODY_REGISTER)
         world_moment(h->w, MOMENT_REGISTER, h->proc);
     if (m->body_case == WEFT__V1__UP__BODY_REAPED)
-        note_reaped(h, m->reaped->job, m->reaped->epoch);
+        note_reaped(h, m->reaped->job, m->reaped->attempt);
 }
 
 static struct host *host_of(struct world *w, uint64_t conn)
@@ -149,7 +149,7 @@ static void check_devices(struct world *w, const struct host *h, const Weft__V1_
     if (!h->proc || strcmp(h->incarnation, m->incarnation) != 0 || w->db_harmed)
         return; // it will not listen; or nobody knows what runs
     for (const struct rank *r = h->living; r; r = r->next)
-        if (gives_device(m, r->device) && (r->epoch != m->epoch || strcmp(r->job, m->job) != 0))
+        if (gives_device(m, r->device) && (r->attempt != m->attempt || strcmp(r->job, m->job) != 0))
             sim_fail(&w->sim, "device %d of %s is given away while %s lives on it", r->device,
                      h->name, r->proc.who);
 }
@@ -159,10 +159,10 @@ static void check_older_attempts(struct world *w, const Weft__V1__Start *m)
     for (int i = 0; i < w->nhosts && !w->db_harmed; i++) {
         const struct host *h = &w->hosts[i];
         for (const struct rank *r = h->living; r; r = r->next)
-            if (r->epoch < m->epoch && !strcmp(r->job, m->job) && r->agent == h->proc &&
+            if (r->attempt < m->attempt && !strcmp(r->job, m->job) && r->agent == h->proc &&
                 !fenced(w, h->incarnation))
-                sim_fail(&w->sim, "epoch %d of job %.8s is assigned while %s lives, not fenced",
-                         (int)m->epoch, m->job, r->proc.who);
+                sim_fail(&w->sim, "attempt %d of job %.8s is assigned while %s lives, not fenced",
+                         (int)m->attempt, m->job, r->proc.who);
     }
 }
 
@@ -173,28 +173,30 @@ static void check_choice(struct world *w, const Weft__V1__Start *m)
     (void)store_entry_parse(m->assign->restore, &chosen);
     for (const struct seen_ckpt *k = seen_job(w, m->job)->ckpts; k; k = k->next)
         if (k->acknowledged && !k->deleting && store_entry_compare(k->id, chosen) > 0 &&
-            k->id.epoch < (int64_t)m->epoch)
+            k->id.attempt < (int64_t)m->attempt)
             sim_fail(&w->sim,
-                     "epoch %d of job %.8s starts from '%s' though step %d of epoch %d is "
+                     "attempt %d of job %.8s starts from '%s' though step %d of attempt %d is "
                      "acknowledged",
-                     (int)m->epoch, m->job, m->assign->restore, (int)k->id.step, (int)k->id.epoch);
+                     (int)m->attempt, m->job, m->assign->restore, (int)k->id.step,
+                     (int)k->id.attempt);
 }
 
 static void check_start(struct world *w, const struct host *h, const Weft__V1__Start *m)
 {
     struct seen_job *j = seen_job(w, m->job);
-    if (m->epoch < j->started && !w->db_harmed) // else its ranks see the greater one and quit
-        sim_fail(&w->sim, "epoch %d of job %.8s is assigned after epoch %d", (int)m->epoch, m->job,
-                 (int)j->started);
-    if (j->started && m->epoch > j->started && w->mix->gentle)
+    if (m->attempt < j->started && !w->db_harmed) // else its ranks see the greater one and quit
+        sim_fail(&w->sim, "attempt %d of job %.8s is assigned after attempt %d", (int)m->attempt,
+                 m->job, (int)j->started);
+    if (j->started && m->attempt > j->started && w->mix->gentle)
         sim_fail(&w->sim, "job %.8s is restarted and nothing of it had died", m->job);
-    j->started = m->epoch;
-    // A Start said again may leave in the turn that goes on to the next epoch: its own fence was
+    j->started = m->attempt;
+    // A Start said again may leave in the turn that goes on to the next attempt: its own fence was
     // durable.
-    bool again = m->epoch < j->epoch && m->epoch <= j->once_fenced;
-    if ((!j->durably_fenced || j->epoch != m->epoch) && !again)
-        sim_fail(&w->sim, "epoch %d of job %.8s is assigned and its fence's answer is not durable",
-                 (int)m->epoch, m->job);
+    bool again = m->attempt < j->attempt && m->attempt <= j->once_fenced;
+    if ((!j->durably_fenced || j->attempt != m->attempt) && !again)
+        sim_fail(&w->sim,
+                 "attempt %d of job %.8s is assigned and its fence's answer is not durable",
+                 (int)m->attempt, m->job);
     check_devices(w, h, m);
     check_older_attempts(w, m);
     check_choice(w, m);
@@ -202,7 +204,7 @@ static void check_start(struct world *w, const struct host *h, const Weft__V1__S
 
 static void check_commit_sent(struct world *w, const Weft__V1__RankFrame *f)
 {
-    const struct seen_ckpt *k = seen_ckpt(w, f->job, (int64_t)f->epoch, f->frame->commit->step);
+    const struct seen_ckpt *k = seen_ckpt(w, f->job, (int64_t)f->attempt, f->frame->commit->step);
     if (!k->ordered)
         sim_fail(&w->sim, "the commit of step %d of job %.8s is ordered and that is not durable",
                  (int)k->id.step, f->job);
@@ -259,8 +261,8 @@ static void check_culprit(struct world *w, const struct event_record *r)
     for (int i = 0; i < at->n; i++)
         any |= at->rank[i] && (at->rank[i]->struck || at->rank[i]->failed_ns);
     if (!any)
-        sim_fail(&w->sim, "epoch %d ends and nothing had happened to its ranks: %s", (int)at->epoch,
-                 r->text);
+        sim_fail(&w->sim, "attempt %d ends and nothing had happened to its ranks: %s",
+                 (int)at->number, r->text);
     if (r->kind == EVENT_HANG && !k->struck)
         sim_fail(&w->sim, "nothing had happened to whom the leader names: %s", r->text);
     if (r->kind == EVENT_FAILED && !k->failed_ns)
@@ -298,37 +300,37 @@ static void job_row(struct world *w, const struct job_record *r)
     if (j->state != r->state && !w->db_harmed)
         sim_fail(&w->sim, "job %.8s is %s, its last event says %s", r->id, job_state_word(r->state),
                  job_state_word(j->state));
-    if (r->epoch < j->epoch && !w->db_harmed)
-        sim_fail(&w->sim, "the epoch of job %.8s goes from %d back to %d", r->id, (int)j->epoch,
-                 (int)r->epoch);
+    if (r->attempt < j->attempt && !w->db_harmed)
+        sim_fail(&w->sim, "the attempt of job %.8s goes from %d back to %d", r->id, (int)j->attempt,
+                 (int)r->attempt);
     if (r->state == J(SUCCEEDED) && !is_trained(j, r->steps))
         sim_fail(&w->sim, "job %.8s has succeeded and nobody saved its last step", r->id);
     j->state = r->state;
-    j->epoch = r->epoch;
+    j->attempt = r->attempt;
     j->durably_fenced = r->fenced;
-    if (r->fenced && r->epoch > j->once_fenced)
-        j->once_fenced = r->epoch;
+    if (r->fenced && r->attempt > j->once_fenced)
+        j->once_fenced = r->attempt;
     j->exists = true;
 }
 
 void check_decided(struct world *w, const char *job, struct store_entry id, enum commit_state state)
 {
-    struct seen_ckpt *k = seen_ckpt(w, job, id.epoch, id.step);
+    struct seen_ckpt *k = seen_ckpt(w, job, id.attempt, id.step);
     switch (state) {
     case COMMIT_ORDERED:
         k->ordered = true;
         break;
     case COMMIT_COMMITTED:
         if (!k->named)
-            sim_fail(&w->sim, "step %d.e%d of job %.8s is acknowledged and not there", (int)id.step,
-                     (int)id.epoch, job);
+            sim_fail(&w->sim, "step %d.a%d of job %.8s is acknowledged and not there", (int)id.step,
+                     (int)id.attempt, job);
         k->acknowledged = true;
         world_moment(w, MOMENT_ACKNOWLEDGED, NULL);
         break;
     case COMMIT_ABORTED:
         if (k->acknowledged && !w->db_harmed) // else the next fence finds it again
-            sim_fail(&w->sim, "step %d.e%d of job %.8s was acknowledged and is now aborted",
-                     (int)id.step, (int)id.epoch, job);
+            sim_fail(&w->sim, "step %d.a%d of job %.8s was acknowledged and is now aborted",
+                     (int)id.step, (int)id.attempt, job);
         break;
     case COMMIT_DELETING:
         k->deleting = true;
@@ -369,13 +371,13 @@ void check_row(struct world *w, const struct stored_row *s)
 // ---- ranks ----
 void check_shard_done(struct rank *r, int64_t step)
 {
-    seen_ckpt(r->w, r->job, (int64_t)r->epoch, step)->shards |= 1u << r->rank;
+    seen_ckpt(r->w, r->job, (int64_t)r->attempt, step)->shards |= 1u << r->rank;
     seen_job(r->w, r->job)->kind = r->kind;
 }
 
 void check_ordered(struct rank *r, const Weft__Rank__Commit *c)
 {
-    const struct seen_ckpt *k = seen_ckpt(r->w, r->job, (int64_t)r->epoch, c->step);
+    const struct seen_ckpt *k = seen_ckpt(r->w, r->job, (int64_t)r->attempt, c->step);
     if (k->shards != (1u << r->n) - 1 || (int)c->n_shards != r->n)
         sim_fail(&r->w->sim, "step %d of job %.8s is ordered before all its shards are in",
                  (int)c->step, r->job);
@@ -383,7 +385,7 @@ void check_ordered(struct rank *r, const Weft__Rank__Commit *c)
 
 void check_heard(struct rank *r, int64_t step, bool committed)
 {
-    struct seen_ckpt *k = seen_ckpt(r->w, r->job, (int64_t)r->epoch, step);
+    struct seen_ckpt *k = seen_ckpt(r->w, r->job, (int64_t)r->attempt, step);
     int says = committed ? 1 : 2;
     if (k->answer && k->answer != says && !r->w->db_harmed)
         sim_fail(&r->w->sim, "%s hears that step %d is %s, another rank heard the opposite",
@@ -396,7 +398,7 @@ void check_heard(struct rank *r, int64_t step, bool committed)
 
 void check_answered(struct rank *r, int64_t step, int code)
 {
-    struct seen_ckpt *k = seen_ckpt(r->w, r->job, (int64_t)r->epoch, step);
+    struct seen_ckpt *k = seen_ckpt(r->w, r->job, (int64_t)r->attempt, step);
     int says = code ? 2 : 1;
     if (k->written && k->written != says)
         sim_fail(&r->w->sim, "%s answers the order to commit step %d otherwise than at first",
@@ -406,7 +408,7 @@ void check_answered(struct rank *r, int64_t step, int code)
 
 void check_barrier(struct rank *r, bool passed)
 {
-    struct sim_attempt *c = r->attempt;
+    struct sim_attempt *c = r->shared;
     int verdict = passed ? 1 : 2;
     if (passed && c->entered != c->n)
         sim_fail(&r->w->sim, "%s passes a barrier that %d of %d ranks have reached", r->proc.who,
@@ -425,7 +427,7 @@ bool check_restored(struct rank *r)
         sim_fail(&r->w->sim, "%s is told that %s is of step %d", r->proc.who, r->restore,
                  (int)r->restore_step);
     bool stale =
-        seen_job(r->w, r->job)->fenced > r->epoch; // woken late: retention went on without it
+        seen_job(r->w, r->job)->fenced > r->attempt; // woken late: retention went on without it
     if (!good && !stale)
         sim_fail(&r->w->sim, "%s restores %s, which is not whole", r->proc.who, r->restore);
     return good;

@@ -32,7 +32,7 @@ void check_barrier(struct rank *r, bool passed);
 bool check_restored(struct rank *r);
 // The storage.
 void check_renamed(void *world, struct disk_node *dir, const char *from, const char *to);
-void check_fenced(struct world *w, const char *job, uint64_t epoch, const char *attempt,
+void check_fenced(struct world *w, const char *job, uint64_t attempt, const char *attempt_id,
                   const char *path);
 bool check_whole(const char *path, const char *job, struct store_entry id);
 void check_after_power_loss(struct world *w);

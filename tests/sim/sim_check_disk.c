@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The invariants of the storage: one commit a (job, step, epoch), no stale one, nothing half there,
+// The invariants of the storage: one commit a (job, step, attempt), no stale one, nothing half there,
 // nothing acknowledged lost, nothing deleted that retention must keep. See sim_check.h.
 #include <stdio.h>
 #include <string.h>
@@ -59,25 +59,25 @@ static uint64_t digest(const struct disk_node *dir)
 bool check_whole(const char *path, const char *job, struct store_entry id)
 {
     char name[64];
-    store_entry_name(id.epoch, id.step, name);
+    store_entry_name(id.attempt, id.step, name);
     return whole(disk_entry(disk_find(disk_mounted, path), name), job, id.step);
 }
 
 // ---- the fence ----
-void check_fenced(struct world *w, const char *job, uint64_t epoch, const char *attempt,
+void check_fenced(struct world *w, const char *job, uint64_t attempt, const char *attempt_id,
                   const char *path)
 {
     struct seen_job *j = seen_job(w, job);
     snprintf(j->path, sizeof j->path, "%s", path);
     for (const struct seen_fence *f = j->fences; f; f = f->next)
-        if (f->epoch == epoch && strcmp(f->attempt, attempt) != 0)
-            sim_fail(&w->sim, "epoch %d of job %.8s belongs to two attempts", (int)epoch, job);
+        if (f->attempt == attempt && strcmp(f->attempt_id, attempt_id) != 0)
+            sim_fail(&w->sim, "attempt %d of job %.8s has two ids", (int)attempt, job);
     struct seen_fence *f = arena_new(&w->sim.arena, struct seen_fence);
-    f->epoch = epoch;
-    snprintf(f->attempt, sizeof f->attempt, "%s", attempt);
+    f->attempt = attempt;
+    snprintf(f->attempt_id, sizeof f->attempt_id, "%s", attempt_id);
     f->next = j->fences;
     j->fences = f;
-    j->fenced = epoch > j->fenced ? epoch : j->fenced;
+    j->fenced = attempt > j->fenced ? attempt : j->fenced;
     world_moment(w, MOMENT_FENCED, NULL);
 }
 
@@ -93,17 +93,17 @@ static struct seen_job *seen_job_of(struct world *w, const struct disk_node *dir
 static void named(struct world *w, struct seen_job *j, const struct disk_node *dir,
                   const char *from, struct store_entry id)
 {
-    struct seen_ckpt *k = seen_ckpt(w, j->id, id.epoch, id.step);
+    struct seen_ckpt *k = seen_ckpt(w, j->id, id.attempt, id.step);
     struct disk_node *what = disk_entry(dir, from);
     if (k->named)
-        sim_fail(&w->sim, "step %d.e%d of job %.8s is committed twice", (int)id.step, (int)id.epoch,
-                 j->id);
-    if ((int64_t)j->fenced > id.epoch)
-        sim_fail(&w->sim, "step %d.e%d of job %.8s commits after epoch %d was fenced", (int)id.step,
-                 (int)id.epoch, j->id, (int)j->fenced);
+        sim_fail(&w->sim, "step %d.a%d of job %.8s is committed twice", (int)id.step,
+                 (int)id.attempt, j->id);
+    if ((int64_t)j->fenced > id.attempt)
+        sim_fail(&w->sim, "step %d.a%d of job %.8s commits after attempt %d was fenced",
+                 (int)id.step, (int)id.attempt, j->id, (int)j->fenced);
     if (!whole(what, j->id, id.step))
-        sim_fail(&w->sim, "step %d.e%d of job %.8s gets its name and is not whole", (int)id.step,
-                 (int)id.epoch, j->id);
+        sim_fail(&w->sim, "step %d.a%d of job %.8s gets its name and is not whole", (int)id.step,
+                 (int)id.attempt, j->id);
     k->named = true;
     k->digest = digest(what);
 }
@@ -112,7 +112,7 @@ static void named(struct world *w, struct seen_job *j, const struct disk_node *d
 static void trashed(struct world *w, struct seen_job *j, const struct disk_node *dir,
                     struct store_entry id)
 {
-    struct seen_ckpt *k = seen_ckpt(w, j->id, id.epoch, id.step);
+    struct seen_ckpt *k = seen_ckpt(w, j->id, id.attempt, id.step);
     int newer = 0;
     bool beaten = !j->kind->best;
     for (int i = 0; i < dir->now.n; i++) {
@@ -124,14 +124,14 @@ static void trashed(struct world *w, struct seen_job *j, const struct disk_node 
         beaten = beaten || sim_eval_loss(o.step) <= sim_eval_loss(id.step);
     }
     if (newer < j->kind->keep)
-        sim_fail(&w->sim, "step %d.e%d of job %.8s is deleted, one of the newest %d", (int)id.step,
-                 (int)id.epoch, j->id, j->kind->keep);
+        sim_fail(&w->sim, "step %d.a%d of job %.8s is deleted, one of the newest %d", (int)id.step,
+                 (int)id.attempt, j->id, j->kind->keep);
     if (!beaten)
-        sim_fail(&w->sim, "step %d.e%d of job %.8s is deleted, which has the least loss",
-                 (int)id.step, (int)id.epoch, j->id);
+        sim_fail(&w->sim, "step %d.a%d of job %.8s is deleted, which has the least loss",
+                 (int)id.step, (int)id.attempt, j->id);
     if (!k->deleting)
-        sim_fail(&w->sim, "step %d.e%d of job %.8s is deleted and that was not durably decided",
-                 (int)id.step, (int)id.epoch, j->id);
+        sim_fail(&w->sim, "step %d.a%d of job %.8s is deleted and that was not durably decided",
+                 (int)id.step, (int)id.attempt, j->id);
     k->named = false;
 }
 
@@ -147,7 +147,7 @@ void check_renamed(void *world, struct disk_node *dir, const char *from, const c
     else if (store_entry_parse(from, &id) && !strncmp(to, ".trash-", 7))
         trashed(w, j, dir, id);
     else if (store_entry_parse(from, &id)) // taken back after a failed fsync
-        seen_ckpt(w, j->id, id.epoch, id.step)->named = false;
+        seen_ckpt(w, j->id, id.attempt, id.step)->named = false;
 }
 
 // ---- power loss ----
@@ -159,13 +159,13 @@ static void check_names(struct world *w, struct seen_job *j, const struct disk_n
         struct store_entry id;
         if (!store_entry_parse(dir->now.v[i].name, &id))
             continue;
-        struct seen_ckpt *k = seen_ckpt(w, j->id, id.epoch, id.step);
+        struct seen_ckpt *k = seen_ckpt(w, j->id, id.attempt, id.step);
         if (!whole(dir->now.v[i].node, j->id, id.step))
-            sim_fail(&w->sim, "step %d.e%d of job %.8s has its name and is not whole", (int)id.step,
-                     (int)id.epoch, j->id);
+            sim_fail(&w->sim, "step %d.a%d of job %.8s has its name and is not whole", (int)id.step,
+                     (int)id.attempt, j->id);
         else if (digest(dir->now.v[i].node) != k->digest)
-            sim_fail(&w->sim, "committed files of step %d.e%d of job %.8s have changed",
-                     (int)id.step, (int)id.epoch, j->id);
+            sim_fail(&w->sim, "committed files of step %d.a%d of job %.8s have changed",
+                     (int)id.step, (int)id.attempt, j->id);
         k->named = true;
     }
 }
@@ -176,7 +176,7 @@ void check_after_power_loss(struct world *w)
         check_names(w, j, *j->path ? disk_find(&w->disk, j->path) : NULL);
         for (const struct seen_ckpt *k = j->ckpts; k; k = k->next)
             if (k->acknowledged && !k->deleting && !k->named)
-                sim_fail(&w->sim, "step %d.e%d of job %.8s was acknowledged and is lost",
-                         (int)k->id.step, (int)k->id.epoch, j->id);
+                sim_fail(&w->sim, "step %d.a%d of job %.8s was acknowledged and is lost",
+                         (int)k->id.step, (int)k->id.attempt, j->id);
     }
 }

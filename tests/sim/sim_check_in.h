@@ -15,19 +15,19 @@ struct seen_ckpt {
 };
 struct seen_fence {
     struct seen_fence *next;
-    uint64_t epoch;
-    char attempt[40];
+    uint64_t attempt;
+    char attempt_id[40];
 };
 struct seen_job {
     struct seen_job *next;
     char id[33], path[300];
     const struct variant *kind;
     enum job_state state;
-    uint64_t epoch;   // of the row
+    uint64_t attempt; // of the row
     uint64_t started; // greatest assigned
     uint64_t fenced;  // greatest answered by a fence
     bool durably_fenced, exists;
-    uint64_t once_fenced; // the greatest epoch whose fence was ever durable
+    uint64_t once_fenced; // the greatest attempt whose fence was ever durable
     struct seen_ckpt *ckpts;
     struct seen_fence *fences;
 };
@@ -35,7 +35,7 @@ struct seen_reaped {
     struct seen_reaped *next;
     struct proc *agent;
     char job[33];
-    uint64_t epoch;
+    uint64_t attempt;
 };
 struct seen_fenced {
     struct seen_fenced *next;
@@ -49,4 +49,4 @@ struct check {
 };
 
 struct seen_job *seen_job(struct world *w, const char *id);
-struct seen_ckpt *seen_ckpt(struct world *w, const char *job, int64_t epoch, int64_t step);
+struct seen_ckpt *seen_ckpt(struct world *w, const char *job, int64_t attempt, int64_t step);

@@ -44,7 +44,7 @@ static void arm(struct host *h)
 static int find_awaited(const struct rank *r)
 {
     for (int i = 0; i < r->n && r->entered > r->left; i++)
-        if (r->attempt->rank[i] && r->attempt->rank[i]->entered < r->entered)
+        if (r->shared->rank[i] && r->shared->rank[i]->entered < r->entered)
             return i;
     return -1;
 }
@@ -59,7 +59,7 @@ static struct page_view view_of(const struct rank *r)
                               .collective_left = r->left,
                               .collective_text = SIM_COLLECTIVE,
                               .awaits = awaits + 1,
-                              .awaits_entered = awaits < 0 ? 0 : r->attempt->rank[awaits]->entered,
+                              .awaits_entered = awaits < 0 ? 0 : r->shared->rank[awaits]->entered,
                               .stopped = r->proc.stopped};
 }
 

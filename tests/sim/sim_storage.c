@@ -22,7 +22,7 @@ struct act {
 static int write_nonce(struct act *x, struct store *s, struct err *e)
 {
     char dir[100];
-    snprintf(dir, sizeof dir, ".probe-%s", x->op->attempt);
+    snprintf(dir, sizeof dir, ".probe-%s", x->op->attempt_id);
     if (mkdirat(s->fd, dir, 0755) && errno != EEXIST)
         return err_errno(e, ERR_IO, "cannot make %s", dir);
     int fd = openat(s->fd, dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -42,8 +42,8 @@ static int write_nonce(struct act *x, struct store *s, struct err *e)
 static int rename_probe(struct act *x, struct store *s, struct err *e)
 {
     char from[100], to[100];
-    snprintf(from, sizeof from, ".probe-%s", x->op->attempt);
-    snprintf(to, sizeof to, ".probed-%s", x->op->attempt);
+    snprintf(from, sizeof from, ".probe-%s", x->op->attempt_id);
+    snprintf(to, sizeof to, ".probed-%s", x->op->attempt_id);
     if (renameat(s->fd, from, s->fd, to) && (errno != ENOENT || faccessat(s->fd, to, F_OK, 0)))
         return err_errno(e, ERR_IO, "cannot rename %s", from);
     return 0;
@@ -53,7 +53,7 @@ static int read_one(const struct act *x, struct store *s, const char *host_nonce
 {
     char dir[100], want[100] = "", got[100] = "";
     const char *eq = strchr(host_nonce, '=');
-    snprintf(dir, sizeof dir, ".probed-%s", x->op->attempt);
+    snprintf(dir, sizeof dir, ".probed-%s", x->op->attempt_id);
     int fd = openat(s->fd, dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC), file = -1;
     snprintf(want, sizeof want, "%.*s", eq ? (int)(eq - host_nonce) : 0, host_nonce);
     if (fd >= 0)
@@ -81,7 +81,7 @@ static void list_one(struct act *x, struct store_entry id)
     Weft__V1__Checkpoint *c = arena_new(x->arena, Weft__V1__Checkpoint);
     weft__v1__checkpoint__init(c);
     c->job = x->op->job;
-    c->epoch = (uint64_t)id.epoch;
+    c->attempt = (uint64_t)id.attempt;
     c->step = id.step;
     c->bad = !check_whole(x->path, x->op->job, id);
     c->evaluated = x->op->losses && !c->bad;
@@ -94,7 +94,7 @@ static int fence(struct act *x, struct store *s, struct err *e)
     int64_t greatest = 0;
     struct store_entry *v = NULL;
     int n = 0;
-    int rc = store_fence(s, (int64_t)x->op->epoch, x->op->attempt, &greatest, e);
+    int rc = store_fence(s, (int64_t)x->op->attempt, x->op->attempt_id, &greatest, e);
     x->done.greatest = rc == ERR_FENCED ? (uint64_t)greatest : 0;
     rc = rc ? rc : store_scan(s, x->arena, &v, &n, e);
     if (rc)
@@ -109,11 +109,11 @@ static void answers(void *arg, uint64_t tag)
 {
     struct act *x = arg;
     (void)tag;
-    TRACE(&x->host->w->sim, x->host->name, "storage %s of %.4s.e%d: %s, %d checkpoints",
-          storage_word(x->op->op), x->op->job, (int)x->op->epoch, x->done.ok ? "done" : x->done.why,
-          (int)x->done.n_committed);
+    TRACE(&x->host->w->sim, x->host->name, "storage %s of %.4s.a%d: %s, %d checkpoints",
+          storage_word(x->op->op), x->op->job, (int)x->op->attempt,
+          x->done.ok ? "done" : x->done.why, (int)x->done.n_committed);
     if (x->done.ok && x->op->op == WEFT__V1__STORAGE_OP__STORAGE_FENCE)
-        check_fenced(x->host->w, x->op->job, x->op->epoch, x->op->attempt, x->path);
+        check_fenced(x->host->w, x->op->job, x->op->attempt, x->op->attempt_id, x->path);
     host_step(x->host, &(struct agent_event){.kind = AGENT_EV_STORAGE, .storage = &x->done});
 }
 
@@ -136,13 +136,13 @@ static void body(void *arg)
     else if (!rc)
         rc = fence(x, &s, &e);
     if (!rc && x->op->op == WEFT__V1__STORAGE_OP__STORAGE_TIDY)
-        store_sweep(&s, (int64_t)x->op->epoch, INT64_MAX);
+        store_sweep(&s, (int64_t)x->op->attempt, INT64_MAX);
     x->done.ok = rc == 0;
     x->done.store = x->path;
     x->done.why = arena_strdup(x->arena, e.text);
     proc_after(fiber_proc(), 1000, answers, x, 0);
     if (!rc && x->op->op == WEFT__V1__STORAGE_OP__STORAGE_FENCE)
-        store_sweep(&s, (int64_t)x->op->epoch, 0); // as the worker does: after the answer
+        store_sweep(&s, (int64_t)x->op->attempt, 0); // as the worker does: after the answer
     store_close(&s);
 }
 
@@ -159,7 +159,7 @@ void storage_do(struct host *h, const Weft__V1__Storage *op)
     struct act *x = arena_new(a, struct act);
     Weft__V1__Storage *o = arena_dup(a, op, sizeof *op);
     o->job = dup_or_empty(a, op->job);
-    o->attempt = dup_or_empty(a, op->attempt);
+    o->attempt_id = dup_or_empty(a, op->attempt_id);
     o->name = dup_or_empty(a, op->name);
     o->resolved = dup_or_empty(a, op->resolved);
     o->dir = dup_or_empty(a, op->dir);
@@ -171,8 +171,8 @@ void storage_do(struct host *h, const Weft__V1__Storage *op)
     weft__v1__storage_done__init(&x->done);
     x->done.op = op->op;
     x->done.job = o->job;
-    x->done.epoch = op->epoch;
-    x->done.attempt = o->attempt;
+    x->done.attempt = op->attempt;
+    x->done.attempt_id = o->attempt_id;
     fiber_start(h->proc, op->op == WEFT__V1__STORAGE_OP__STORAGE_FENCE ? ACT_FENCE : ACT_PROBE,
                 body, NULL, x);
 }

@@ -93,7 +93,7 @@ static const char *say_rank_frame(char *out, size_t size, const Weft__V1__RankFr
 {
     char what[300];
     const char *why = say_frame(what, sizeof what, m->frame);
-    snprintf(out, size, "%s of %.4s.e%d.r%d", what, m->job, (int)m->epoch, m->rank);
+    snprintf(out, size, "%s of %.4s.a%d.r%d", what, m->job, (int)m->attempt, m->rank);
     return why;
 }
 
@@ -117,8 +117,8 @@ static void say_register(char *out, size_t size, const Weft__V1__Register *m)
 {
     int n = snprintf(out, size, "as %.8s", m->incarnation);
     for (size_t i = 0; i < m->n_attempts && n < (int)size; i++)
-        n += snprintf(out + n, size - (size_t)n, " with %.4s.e%d%s (%d ranks)", m->attempts[i]->job,
-                      (int)m->attempts[i]->epoch, m->attempts[i]->reaped ? " reaped" : "",
+        n += snprintf(out + n, size - (size_t)n, " with %.4s.a%d%s (%d ranks)", m->attempts[i]->job,
+                      (int)m->attempts[i]->attempt, m->attempts[i]->reaped ? " reaped" : "",
                       (int)m->attempts[i]->n_ranks);
 }
 
@@ -135,14 +135,14 @@ void trace_up(struct world *w, uint64_t conn, const Weft__V1__Up *m)
     else if (m->body_case == WEFT__V1__UP__BODY_REGISTER)
         say_register(text, sizeof text, m->register_);
     else if (m->body_case == WEFT__V1__UP__BODY_REAPED)
-        snprintf(text, sizeof text, "%.4s.e%d", m->reaped->job, (int)m->reaped->epoch);
+        snprintf(text, sizeof text, "%.4s.a%d", m->reaped->job, (int)m->reaped->attempt);
     else if (m->body_case == WEFT__V1__UP__BODY_RANK_END)
-        snprintf(text, sizeof text, "%.4s.e%d.r%d code %d", m->rank_end->job,
-                 (int)m->rank_end->epoch, m->rank_end->rank, m->rank_end->code),
+        snprintf(text, sizeof text, "%.4s.a%d.r%d code %d", m->rank_end->job,
+                 (int)m->rank_end->attempt, m->rank_end->rank, m->rank_end->code),
             why = m->rank_end->why;
     else if (m->body_case == WEFT__V1__UP__BODY_STORAGE)
-        snprintf(text, sizeof text, "%s of %.4s.e%d %s", storage_word(m->storage->op),
-                 m->storage->job, (int)m->storage->epoch, m->storage->ok ? "done" : "failed"),
+        snprintf(text, sizeof text, "%s of %.4s.a%d %s", storage_word(m->storage->op),
+                 m->storage->job, (int)m->storage->attempt, m->storage->ok ? "done" : "failed"),
             why = m->storage->why;
     snprintf(what, sizeof what, "%s%s%s", oneof_name(&m->base, (int)m->body_case), *text ? " " : "",
              text);
@@ -158,16 +158,16 @@ void trace_down(struct host *h, const Weft__V1__Down *m)
     if (m->body_case == WEFT__V1__DOWN__BODY_FRAME)
         why = say_rank_frame(text, sizeof text, m->frame);
     else if (m->body_case == WEFT__V1__DOWN__BODY_START)
-        snprintf(text, sizeof text, "%.4s.e%d, %d ranks, restores '%s'", m->start->job,
-                 (int)m->start->epoch, (int)m->start->n_ranks, m->start->assign->restore);
+        snprintf(text, sizeof text, "%.4s.a%d, %d ranks, restores '%s'", m->start->job,
+                 (int)m->start->attempt, (int)m->start->n_ranks, m->start->assign->restore);
     else if (m->body_case == WEFT__V1__DOWN__BODY_STOP)
-        snprintf(text, sizeof text, "%.4s.e%d", m->stop->job, (int)m->stop->epoch),
+        snprintf(text, sizeof text, "%.4s.a%d", m->stop->job, (int)m->stop->attempt),
             why = m->stop->reason;
     else if (m->body_case == WEFT__V1__DOWN__BODY_SYNC)
-        snprintf(text, sizeof text, "%.4s.e%d", m->sync->job, (int)m->sync->epoch);
+        snprintf(text, sizeof text, "%.4s.a%d", m->sync->job, (int)m->sync->attempt);
     else if (m->body_case == WEFT__V1__DOWN__BODY_STORAGE)
-        snprintf(text, sizeof text, "%s of %.4s.e%d", storage_word(m->storage->op), m->storage->job,
-                 (int)m->storage->epoch);
+        snprintf(text, sizeof text, "%s of %.4s.a%d", storage_word(m->storage->op), m->storage->job,
+                 (int)m->storage->attempt);
     else if (m->body_case == WEFT__V1__DOWN__BODY_FENCED)
         why = m->fenced->why;
     snprintf(what, sizeof what, "%s%s%s", oneof_name(&m->base, (int)m->body_case), *text ? " " : "",
@@ -182,12 +182,12 @@ void trace_row(struct world *w, const struct stored_row *r)
         sim_say(s, "coordinator", "job %.4s: %s: %s", r->event->job,
                 event_word((int)r->event->kind), r->event->text);
     else if (r->row.kind == ROW_CHECKPOINT)
-        sim_say(s, "coordinator", "checkpoint %d.e%d of %.4s is %s%s", (int)r->checkpoint->id.step,
-                (int)r->checkpoint->id.epoch, r->checkpoint->job,
+        sim_say(s, "coordinator", "checkpoint %d.a%d of %.4s is %s%s", (int)r->checkpoint->id.step,
+                (int)r->checkpoint->id.attempt, r->checkpoint->job,
                 commit_state_name(r->checkpoint->state), r->row.erase ? ", erased" : "");
     else if (r->row.kind == ROW_JOB)
-        sim_say(s, "coordinator", "job %.4s is %s, goal %s, epoch %d%s", r->job->id,
-                job_state_word(r->job->state), job_state_word(r->job->goal), (int)r->job->epoch,
+        sim_say(s, "coordinator", "job %.4s is %s, goal %s, attempt %d%s", r->job->id,
+                job_state_word(r->job->state), job_state_word(r->job->goal), (int)r->job->attempt,
                 r->job->fenced ? ", fenced" : "");
     else if (r->row.kind == ROW_FENCED)
         sim_say(s, "coordinator", "incarnation %.8s of %.8s is fenced: %s",

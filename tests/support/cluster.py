@@ -277,13 +277,13 @@ class Cluster:
         return "\n".join(f"--- {d.name}\n{d.text()[-3000:]}" for d in [self.coordinator, *self.workers] if d)
 
     def attempts(self, job):
-        """{epoch: pids} of the job's living rank processes, whoever their parent is."""
+        """{attempt: pids} of the job's living rank processes, whoever their parent is."""
         found = {}
         for name in os.listdir("/proc"):
             a = runs.cmdline(name) if name.isdigit() else []
             if a and a[0].endswith(b"weft-rank") and b"--dir" in a and runs.alive(name):
-                run = pathlib.Path(os.fsdecode(a[a.index(b"--dir") + 1])).name  # JOB.eEPOCH
-                if run.startswith(job + ".e"):
+                run = pathlib.Path(os.fsdecode(a[a.index(b"--dir") + 1])).name  # JOB.aATTEMPT
+                if run.startswith(job + ".a"):
                     found.setdefault(int(run[len(job) + 2:]), []).append(int(name))
         return found
 
@@ -301,7 +301,7 @@ class Cluster:
                 steps.append(self.page(pid).step)
         return steps + [0] * (len(pids) - len(steps))
 
-    def stop_ranks(self, job, ranks, most, epoch=1):
+    def stop_ranks(self, job, ranks, most, attempt=1):
         """Stops the ranks of an attempt, all in training and none past step `most`; None if they were too quick."""
         now = heard = time.monotonic()
         end = now + runs.WATCHDOG
@@ -309,7 +309,7 @@ class Cluster:
         while len(pids) < ranks or min(self.steps_of(pids)) < 5:
             now = time.monotonic()
             assert now < end, f"{self.why(job)}\n{self.logs_text()}"
-            pids = self.attempts(job).get(epoch, [])
+            pids = self.attempts(job).get(attempt, [])
             if pids or now > heard + 3:  # the coordinator is asked now and then: an answer may take longer than the job
                 heard = now
                 if not pids and self.status_or_none(job) == "SUCCEEDED":

@@ -88,7 +88,7 @@ static void fill_status(Weft__V1__JobStatus *s, int64_t step)
     s->job = job_id;
     s->name = job_name;
     s->state = step >= STEPS ? script.end : WEFT__V1__JOB_STATE__RUNNING;
-    s->epoch = 2;
+    s->attempt = 2;
     s->step = step;
     s->steps = STEPS;
     s->exit =
@@ -101,7 +101,7 @@ static void fill_status(Weft__V1__JobStatus *s, int64_t step)
     s->hosts = hosts;
     s->restarts = 1;
     s->checkpoint_step = step >= 10 ? 10 : -1;
-    s->checkpoint_epoch = 1;
+    s->checkpoint_attempt = 1;
     s->ranks = RANKS;
     s->owner = owner;
     s->submitted_ms = 1700000000123;
@@ -299,7 +299,7 @@ static void on_checkpoints(const struct rpc_event *ev)
     weft__v1__checkpoints_reply__init(&r);
     weft__v1__checkpoint__init(&c);
     c.step = 10;
-    c.epoch = 1;
+    c.attempt = 1;
     c.state = 2;
     c.bad = true;
     r.store = store;
@@ -328,13 +328,13 @@ static void add_evaluation(Weft__V1__WatchUpdate *u, int64_t step)
     u->report = &report;
 }
 
-static void say_status(uint64_t call, int64_t step, uint64_t epoch)
+static void say_status(uint64_t call, int64_t step, uint64_t attempt)
 {
     Weft__V1__WatchUpdate u;
     Weft__V1__JobStatus s;
     weft__v1__watch_update__init(&u);
     fill_status(&s, step);
-    s.epoch = epoch;
+    s.attempt = attempt;
     u.status = &s;
     rpc_send(script.rpc, call, &u.base, NULL);
 }
@@ -398,7 +398,7 @@ static void pour_line(void)
     weft__v1__log_lines__init(&m);
     snprintf(text, sizeof text, "line %d\n", script.npoured);
     m.rank = 1;
-    m.epoch = 2;
+    m.attempt = 2;
     m.host = host_name;
     m.text.data = (uint8_t *)text;
     m.text.len = strlen(text);
@@ -426,7 +426,7 @@ static void on_logs(const struct rpc_event *ev)
     }
     // As hosts answer: an attempt after the other, the newest first, and ranks in any order.
     static const struct {
-        int rank, epoch, second;
+        int rank, attempt, second;
     } pieces[] = {{0, 2, 7}, {0, 1, 5}, {1, 1, 6}};
     for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++) {
         int rank = pieces[i].rank;
@@ -435,12 +435,12 @@ static void on_logs(const struct rpc_event *ev)
         Weft__V1__LogLines m;
         weft__v1__log_lines__init(&m);
         m.rank = rank;
-        m.epoch = (uint64_t)pieces[i].epoch;
+        m.attempt = (uint64_t)pieces[i].attempt;
         m.host = host_name;
         m.text.data = (uint8_t *)text;
         m.text.len = strlen(text);
         m.ends_at = (int64_t)m.text.len;
-        if ((q->rank < 0 || q->rank == rank) && (!q->epoch || q->epoch == m.epoch))
+        if ((q->rank < 0 || q->rank == rank) && (!q->attempt || q->attempt == m.attempt))
             rpc_send(script.rpc, ev->call, &m.base, NULL);
     }
     if (!q->follow) // a true one never ends those

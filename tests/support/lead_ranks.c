@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // lead-ranks DIR JOB: trains a job with ranks of this machine and no daemon, for tests of ranks by
 // themselves, for benchmarks, and where there is no gRPC. It is what a coordinator and an agent are to
-// an attempt: it fences an epoch, chooses the checkpoint, starts the ranks over socket pairs, leads them
+// an attempt: it fences, chooses the checkpoint, starts the ranks over socket pairs, leads them
 // (local_leader.h) and ends with the exit code of the rank that failed first. Run again it resumes.
 //
 //   -s key=value     overrides a setting of the job file
@@ -13,8 +13,8 @@
 //   --listen R:ADDR  the address, with port 0, at which it is reached; default: 127.0.0.1:0 where any
 //                    rank has --host
 //
-//   DIR/state        of the newest attempt: epoch, restore, step
-//   DIR/metrics.jsonl, DIR/logs/, DIR/epoch-E/ with pages and sockets
+//   DIR/state        of the newest attempt: number, restore, step
+//   DIR/metrics.jsonl, DIR/logs/, DIR/attempt-A/ with pages and sockets
 //
 // It prints how each rank has ended, and at the end what the ranks have logged above information,
 // and whose fault the end is.
@@ -76,7 +76,7 @@ struct run {
     int nscan;
     char logs[PATH_MAX], pages[PATH_MAX], metrics[PATH_MAX], rank[PATH_MAX];
     unsigned char key[32];
-    char attempt[ID_LEN], restore[64], hash[65];
+    char attempt_id[ID_LEN], restore[64], hash[65];
     Weft__Rank__Assign assign;
     struct local_leader lead;
     int alive, signals, asked;
@@ -153,17 +153,17 @@ static int fence(struct run *u, struct err *e)
     int rc = store_make(&u->store, NULL, dir, &owner, e);
     if (rc)
         return rc;
-    (void)store_check_epoch(&u->store, 0, &greatest, NULL);
-    u->assign.epoch = (uint64_t)greatest + 1;
-    rc = entropy_id(u->attempt, e);
+    (void)store_check_attempt(&u->store, 0, &greatest, NULL);
+    u->assign.attempt = (uint64_t)greatest + 1;
+    rc = entropy_id(u->attempt_id, e);
     rc = rc ? rc : entropy_bytes(u->key, sizeof u->key, e);
-    rc = rc ? rc : store_fence(&u->store, greatest + 1, u->attempt, &greatest, e);
+    rc = rc ? rc : store_fence(&u->store, greatest + 1, u->attempt_id, &greatest, e);
     rc = rc ? rc : choose_checkpoint(u, e);
     if (rc)
         return rc;
-    store_sweep(&u->store, (int64_t)u->assign.epoch, 0);
-    snprintf(text, sizeof text, "epoch %llu\nrestore %s\nstep %lld\n",
-             (unsigned long long)u->assign.epoch, *u->restore ? u->restore : "none",
+    store_sweep(&u->store, (int64_t)u->assign.attempt, 0);
+    snprintf(text, sizeof text, "attempt %llu\nrestore %s\nstep %lld\n",
+             (unsigned long long)u->assign.attempt, *u->restore ? u->restore : "none",
              (long long)u->assign.restore_step);
     return folder_write(u->f.dir, "state", text, FOLDER_LOOSE, e);
 }
@@ -189,7 +189,7 @@ static void fill_assign(struct run *u)
     Weft__Rank__Assign *a = &u->assign;
     a->job_hash = u->hash;
     a->job_id = a->cluster_id = a->run_id = id;
-    a->attempt_id = u->attempt;
+    a->attempt_id = u->attempt_id;
     a->key.data = u->key;
     a->key.len = sizeof u->key;
     a->store = frame_text(u->store.path);
@@ -384,8 +384,8 @@ static int run_all(struct run *u, struct err *e)
                (long long)u->assign.restore_step, u->store.path, u->restore);
         return 0;
     }
-    snprintf(u->pages, sizeof u->pages, "%s/epoch-%llu", u->f.dir,
-             (unsigned long long)u->assign.epoch);
+    snprintf(u->pages, sizeof u->pages, "%s/attempt-%llu", u->f.dir,
+             (unsigned long long)u->assign.attempt);
     fill_assign(u);
     rc = open_signals(u, e);
     rc = rc ? rc : folder_make(u->pages, e);

@@ -339,13 +339,13 @@ class Run:
                 found[int(args[args.index(b"--rank") + 1])] = pid
         return found
 
-    def epoch_dir(self):
-        dirs = [d for d in self.dir.glob("epoch-*") if d.name[6:].isdigit()]
+    def attempt_dir(self):
+        dirs = [d for d in self.dir.glob("attempt-*") if d.name[8:].isdigit()]
         return max(dirs, key=lambda d: int(d.name[6:]), default=None)
 
     def page(self, rank):
-        """The newest epoch's page of a rank, None while there is none."""
-        folder = self.epoch_dir()
+        """The newest attempt's page of a rank, None while there is none."""
+        folder = self.attempt_dir()
         try:
             raw = (folder / f"page-{rank:04d}").read_bytes() if folder else b""
         except OSError:
@@ -437,18 +437,18 @@ def checkpoints_of(*stores):
     found = []
     for store in stores:
         for d in pathlib.Path(store).iterdir():
-            m = re.fullmatch(r"step-(\d+)\.e(\d+)", d.name)
+            m = re.fullmatch(r"step-(\d+)\.a(\d+)", d.name)
             try:
                 if m:
                     found.append(Checkpoint(d, int(m[1]), int(m[2])))
             except FileNotFoundError:
                 assert not d.exists(), f"{d} has no manifest"  # else a run that goes on has deleted it
-    return sorted(found, key=lambda c: (c.epoch, c.step))
+    return sorted(found, key=lambda c: (c.attempt, c.step))
 
 
 class Checkpoint:
-    def __init__(self, path, step, epoch):
-        self.path, self.step, self.epoch = path, step, epoch
+    def __init__(self, path, step, attempt):
+        self.path, self.step, self.attempt = path, step, attempt
         self.manifest = json.loads((path / "MANIFEST.json").read_text())
 
     def raw(self):

@@ -60,7 +60,7 @@ static inline char *text(const char *s)
 
 static inline void hear_frame(struct rig *r, int rank, Weft__Rank__Frame *f)
 {
-    DOWN(r, FRAME, RankFrame, rank_frame, frame, m->job = text(JOB), m->epoch = 1, m->rank = rank,
+    DOWN(r, FRAME, RankFrame, rank_frame, frame, m->job = text(JOB), m->attempt = 1, m->rank = rank,
          m->frame = f);
 }
 
@@ -140,8 +140,8 @@ static inline void lose(struct rig *r)
     feed(r, (struct agent_event){.kind = AGENT_EV_CLOSED, .text = "gone"});
 }
 
-static inline void start_on(struct rig *r, const char *job, uint64_t epoch, const char *incarnation,
-                            int ranks, int first_device)
+static inline void start_on(struct rig *r, const char *job, uint64_t attempt,
+                            const char *incarnation, int ranks, int first_device)
 {
     Weft__V1__RankPlace places[4], *refs[4];
     Weft__Rank__Assign assign;
@@ -155,14 +155,14 @@ static inline void start_on(struct rig *r, const char *job, uint64_t epoch, cons
         places[i].device = first_device + i;
         refs[i] = &places[i];
     }
-    DOWN(r, START, Start, start, start, m->job = text(job), m->epoch = epoch,
+    DOWN(r, START, Start, start, start, m->job = text(job), m->attempt = attempt,
          m->incarnation = text(incarnation), m->n_ranks = (size_t)ranks, m->ranks = refs,
          m->assign = &assign, m->kind = text("cpu"));
 }
 
-static inline void start(struct rig *r, uint64_t epoch, int ranks)
+static inline void start(struct rig *r, uint64_t attempt, int ranks)
 {
-    start_on(r, JOB, epoch, "i1", ranks, 0);
+    start_on(r, JOB, attempt, "i1", ranks, 0);
 }
 
 static inline void spawned(struct rig *r, int slot)
@@ -207,7 +207,7 @@ static inline int tear_down(void **state)
     return 0;
 }
 
-static inline struct rig *running(void **state, int ranks) // attached, with an attempt of epoch 1
+static inline struct rig *running(void **state, int ranks) // attached, with attempt 1
 {
     struct rig *r = *state;
     attach(r);

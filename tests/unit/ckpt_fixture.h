@@ -100,7 +100,7 @@ static UNUSED void fx_clear(struct fixture *f)
     scratch_remove(&f->scratch);
 }
 
-static UNUSED struct manifest fx_manifest(struct fixture *f, int64_t epoch, int64_t step)
+static UNUSED struct manifest fx_manifest(struct fixture *f, int64_t attempt, int64_t step)
 {
     struct manifest_axis *mesh = arena_array(&f->arena, struct manifest_axis, 2);
     mesh[0] = (struct manifest_axis){"dp", 2};
@@ -111,14 +111,14 @@ static UNUSED struct manifest fx_manifest(struct fixture *f, int64_t epoch, int6
         .name = fx_owner.name,
         .job_hash = "hash",
         .run = "run-1",
-        .epoch = epoch,
+        .attempt = attempt,
         .step = step,
         .seed = 18446744073709551615ull,
         .samples = step * 64,
         .tokenizer = "bytes",
         .optimizer = "adamw",
         .resolved = "name: test\n",
-        .parent_epoch = -1,
+        .parent_attempt = -1,
         .parent_step = -1,
         .naxes = 2,
         .mesh = mesh,
@@ -159,14 +159,14 @@ static UNUSED void fx_write_shard(struct fixture *f, int dir, int rank, struct s
 }
 
 // All shards of a step, uncommitted; the manifest to commit them with.
-static UNUSED struct manifest fx_prepare(struct fixture *f, int64_t epoch, int64_t step)
+static UNUSED struct manifest fx_prepare(struct fixture *f, int64_t attempt, int64_t step)
 {
     struct shard_report reports[FX_RANKS];
-    struct manifest m = fx_manifest(f, epoch, step);
+    struct manifest m = fx_manifest(f, attempt, step);
     struct err e = {0};
     int dir;
     fx_set_step(f, step);
-    assert_int_equal(store_begin(&f->store, epoch, step, &dir, &e), 0);
+    assert_int_equal(store_begin(&f->store, attempt, step, &dir, &e), 0);
     for (int r = 0; r < FX_RANKS; r++)
         fx_write_shard(f, dir, r, &reports[r], step);
     assert_int_equal(store_sync_shard(&f->store, dir, &e), 0);
@@ -176,10 +176,10 @@ static UNUSED struct manifest fx_prepare(struct fixture *f, int64_t epoch, int64
     return m;
 }
 
-static UNUSED void fx_save(struct fixture *f, int64_t epoch, int64_t step)
+static UNUSED void fx_save(struct fixture *f, int64_t attempt, int64_t step)
 {
     struct err e = {0};
-    struct manifest m = fx_prepare(f, epoch, step);
+    struct manifest m = fx_prepare(f, attempt, step);
     assert_int_equal(store_commit(&f->store, &m, &e), 0);
 }
 

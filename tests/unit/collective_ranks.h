@@ -97,7 +97,7 @@ static inline int test_open(struct world **w, struct err *e)
                               .listen = test.listen ? test.listen : "127.0.0.1:0",
                               .key = "the attempt's secret",
                               .plain = trusted_network,
-                              .epoch = 7,
+                              .attempt = 7,
                               .connect_ns = test.connect_ns ? test.connect_ns : 60 * CLOCK_S,
                               .deadline_ns = test.deadline_ns,
                               .progress = test.progress,

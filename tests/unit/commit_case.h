@@ -35,9 +35,9 @@ static inline void feed(struct commit_case *s, struct commit_event ev)
     commit_step(&s->c, &ev, &s->a, &s->acts);
 }
 
-static inline struct store_entry id(int64_t epoch, int64_t step)
+static inline struct store_entry id(int64_t attempt, int64_t step)
 {
-    return (struct store_entry){.epoch = epoch, .step = step};
+    return (struct store_entry){.attempt = attempt, .step = step};
 }
 
 static inline double loss_of(int64_t step) // of an evaluation after it
@@ -50,21 +50,22 @@ static inline void shard(struct commit_case *s, int64_t step, int rank, int code
     struct shard_report r = {
         .rank = rank, .step = step, .code = code, .evaluated = true, .eval_loss = loss_of(step)};
     snprintf(r.text, sizeof r.text, "no space");
-    feed(s,
-         (struct commit_event){.kind = COMMIT_EV_SHARD, .id = id(s->c.epoch, step), .report = &r});
+    feed(s, (struct commit_event){
+                .kind = COMMIT_EV_SHARD, .id = id(s->c.attempt, step), .report = &r});
 }
 
 static inline void shard_again(struct commit_case *s, int64_t step, int rank, int tries, int code)
 {
     struct shard_report r = {.rank = rank, .step = step, .tries = tries, .code = code};
-    feed(s,
-         (struct commit_event){.kind = COMMIT_EV_SHARD, .id = id(s->c.epoch, step), .report = &r});
+    feed(s, (struct commit_event){
+                .kind = COMMIT_EV_SHARD, .id = id(s->c.attempt, step), .report = &r});
 }
 
 static inline void done(struct commit_case *s, int64_t step, bool ok)
 {
-    feed(s, (struct commit_event){
-                .kind = COMMIT_EV_DONE, .id = id(s->c.epoch, step), .ok = ok, .text = "no rename"});
+    feed(s,
+         (struct commit_event){
+             .kind = COMMIT_EV_DONE, .id = id(s->c.attempt, step), .ok = ok, .text = "no rename"});
 }
 
 static inline void save(struct commit_case *s, int64_t step)

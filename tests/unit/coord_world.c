@@ -39,7 +39,7 @@ static void check_job_write(const struct stored_row *old, const struct stored_ro
     const struct job_record *j = s->job;
     assert_int_equal(s->row.replaces, old ? old->job->state : JOB_NONE);
     if (old)
-        assert_true(j->epoch >= old->job->epoch);
+        assert_true(j->attempt >= old->job->attempt);
     assert_int_equal(j->state == JOB_DRAINING || j->state == JOB_RECOVERING, j->goal != JOB_NONE);
 }
 
@@ -184,21 +184,21 @@ void world_clear(struct world *w)
 
 // ---- attempts of a host ----
 
-static struct world_attempt *attempt_of(struct world_host *h, const char *job, uint64_t epoch)
+static struct world_attempt *attempt_of(struct world_host *h, const char *job, uint64_t attempt)
 {
     for (int i = 0; i < 8; i++)
-        if (h->attempts[i].used && h->attempts[i].epoch == epoch &&
+        if (h->attempts[i].used && h->attempts[i].number == attempt &&
             !strcmp(h->attempts[i].job, job))
             return &h->attempts[i];
     return NULL;
 }
 
-static struct world_attempt *new_attempt(struct world_host *h, const char *job, uint64_t epoch)
+static struct world_attempt *new_attempt(struct world_host *h, const char *job, uint64_t attempt)
 {
     for (int i = 0; i < 8; i++) {
         if (h->attempts[i].used)
             continue;
-        h->attempts[i] = (struct world_attempt){.used = true, .epoch = epoch};
+        h->attempts[i] = (struct world_attempt){.used = true, .number = attempt};
         snprintf(h->attempts[i].job, sizeof h->attempts[i].job, "%s", job);
         return &h->attempts[i];
     }
@@ -210,7 +210,7 @@ static void send_reaped(struct world *w, int host, struct world_attempt *at)
 {
     NEW(Reaped, reaped, r);
     r.job = at->job;
-    r.epoch = at->epoch;
+    r.attempt = at->number;
     r.incarnation = w->hosts[host].incarnation;
     at->reaped = true;
     UP(up, REAPED, reaped, &r);
@@ -221,7 +221,7 @@ static void fill_end(const struct world_attempt *at, int rank, Weft__V1__RankEnd
 {
     weft__v1__rank_end__init(e);
     e->job = frame_text(at->job);
-    e->epoch = at->epoch;
+    e->attempt = at->number;
     e->rank = rank;
     e->code = at->ranks[rank].code;
     e->signal = at->ranks[rank].signal;
@@ -251,7 +251,7 @@ void world_rank_frame(struct world *w, int host, const struct world_attempt *at,
 {
     NEW(RankFrame, rank_frame, body);
     body.job = frame_text(at->job);
-    body.epoch = at->epoch;
+    body.attempt = at->number;
     body.rank = rank;
     body.frame = f;
     UP(up, FRAME, frame, &body);
@@ -269,7 +269,7 @@ void world_show(struct world *w, int host, const struct world_attempt *at, int r
     p.state = state;
     p.collective_entered = collective;
     body.job = frame_text(at->job);
-    body.epoch = at->epoch;
+    body.attempt = at->number;
     body.ranks = &one;
     body.n_ranks = 1;
     UP(up, PROGRESS, progress, &body);
@@ -289,14 +289,14 @@ static void do_storage(struct world *w, int host, const Weft__V1__Storage *s)
         return;
     if (s->op == WEFT__V1__STORAGE_OP__STORAGE_TIDY && !w->storage_fails) {
         w->tidied++;
-        w->tidied_epoch = s->epoch;
+        w->tidied_attempt = s->attempt;
     }
     d.op = s->op;
     d.job = s->job;
-    d.epoch = s->epoch;
     d.attempt = s->attempt;
-    d.ok = !w->storage_fails && !(fence && w->fences[0] > s->epoch);
-    d.greatest = fence && w->fences[0] > s->epoch ? w->fences[0] : 0;
+    d.attempt_id = s->attempt_id;
+    d.ok = !w->storage_fails && !(fence && w->fences[0] > s->attempt);
+    d.greatest = fence && w->fences[0] > s->attempt ? w->fences[0] : 0;
     d.why = frame_text(w->storage_fails);
     d.config = w->storage_config;
     d.full = w->storage_full;
@@ -313,13 +313,13 @@ static void do_storage(struct world *w, int host, const Weft__V1__Storage *s)
     }
     d.committed = list;
     if (fence && d.ok) {
-        w->fences[0] = s->epoch;
+        w->fences[0] = s->attempt;
         for (int i = w->nsaves - 1; i >= 0; i--) {
             if (strcmp(w->saves[i].job, s->job) || w->saves[i].gone)
                 continue;
             Weft__V1__Checkpoint *k = &found[d.n_committed];
             weft__v1__checkpoint__init(k);
-            k->epoch = w->saves[i].epoch;
+            k->attempt = w->saves[i].attempt;
             k->step = w->saves[i].step;
             k->bad = w->saves[i].bad;
             list[d.n_committed++] = k;
@@ -349,9 +349,9 @@ static void do_start(struct world *w, int host, const Weft__V1__Start *s)
     w->starts++;
     w->threads = s->assign->threads;
     assert_string_equal(s->incarnation, h->incarnation);
-    if (w->no_start || attempt_of(h, s->job, s->epoch))
+    if (w->no_start || attempt_of(h, s->job, s->attempt))
         return;
-    struct world_attempt *at = new_attempt(h, s->job, s->epoch);
+    struct world_attempt *at = new_attempt(h, s->job, s->attempt);
     at->nranks = s->assign->ranks;
     for (size_t i = 0; i < s->n_ranks; i++) {
         for (int a = 0; a < 8; a++) // one living rank a device
@@ -367,12 +367,12 @@ static void do_start(struct world *w, int host, const Weft__V1__Start *s)
 static void do_stop(struct world *w, int host, const Weft__V1__Stop *s)
 {
     struct world_host *h = &w->hosts[host];
-    struct world_attempt *at = attempt_of(h, s->job, s->epoch);
+    struct world_attempt *at = attempt_of(h, s->job, s->attempt);
     w->stops++;
     if (w->no_stop && s->grace_ms)
         return;
     if (!at) {
-        at = new_attempt(h, s->job, s->epoch);
+        at = new_attempt(h, s->job, s->attempt);
     }
     for (int r = 0; r < RANKS; r++)
         world_end(w, host, at, r, s->grace_ms ? RANK_EXIT_DRAINED : 0, s->grace_ms ? 0 : 9, "");
@@ -383,7 +383,7 @@ static void do_stop(struct world *w, int host, const Weft__V1__Stop *s)
 static void write_commit(struct world *w, int host, struct world_attempt *at, int64_t step)
 {
     FRAME_BODY(done, CommitDone, commit_done);
-    w->saves[w->nsaves] = (struct world_save){.epoch = at->epoch, .step = step};
+    w->saves[w->nsaves] = (struct world_save){.attempt = at->number, .step = step};
     snprintf(w->saves[w->nsaves++].job, 33, "%s", at->job);
     done.step = step;
     FRAME(f, COMMIT_DONE, commit_done, &done);
@@ -396,9 +396,9 @@ static void do_delete(struct world *w, int host, struct world_attempt *at,
     FRAME_BODY(done, Deleted, deleted);
     for (int i = 0; i < w->nsaves; i++)
         if (!strcmp(w->saves[i].job, at->job) && w->saves[i].step == d->step &&
-            w->saves[i].epoch == (uint64_t)d->epoch)
+            w->saves[i].attempt == (uint64_t)d->attempt)
             w->saves[i].gone = true;
-    done.epoch = d->epoch;
+    done.attempt = d->attempt;
     done.step = d->step;
     FRAME(f, DELETED, deleted, &done);
     world_rank_frame(w, host, at, 0, &f);
@@ -406,7 +406,7 @@ static void do_delete(struct world *w, int host, struct world_attempt *at,
 
 static void do_frame(struct world *w, int host, const Weft__V1__RankFrame *rf)
 {
-    struct world_attempt *at = attempt_of(&w->hosts[host], rf->job, rf->epoch);
+    struct world_attempt *at = attempt_of(&w->hosts[host], rf->job, rf->attempt);
     const Weft__Rank__Frame *f = rf->frame;
     if (!at)
         return;
@@ -466,7 +466,7 @@ static void deliver(struct world *w, int host, const Weft__V1__Down *d)
         do_fenced(w, host, d->fenced);
         return;
     case WEFT__V1__DOWN__BODY_SYNC: {
-        struct world_attempt *at = attempt_of(&w->hosts[host], d->sync->job, d->sync->epoch);
+        struct world_attempt *at = attempt_of(&w->hosts[host], d->sync->job, d->sync->attempt);
         if (at)
             at->used = false;
         return;
@@ -523,7 +523,7 @@ static void fill_ranks(const struct world_attempt *at, struct arena *a, Weft__V1
         Weft__V1__RankFrame *rf = arena_new(a, Weft__V1__RankFrame);
         weft__v1__rank_frame__init(rf);
         rf->job = frame_text(at->job);
-        rf->epoch = at->epoch;
+        rf->attempt = at->number;
         rf->rank = r;
         rf->frame = arena_new(a, Weft__Rank__Frame);
         weft__rank__frame__init(rf->frame);
@@ -548,7 +548,7 @@ static void bring_barrier(const struct world *w, const struct world_attempt *at,
     Weft__V1__RankFrame *rf = arena_new(a, Weft__V1__RankFrame);
     weft__v1__rank_frame__init(rf);
     rf->job = frame_text(at->job);
-    rf->epoch = at->epoch;
+    rf->attempt = at->number;
     rf->frame = arena_new(a, Weft__Rank__Frame);
     weft__rank__frame__init(rf->frame);
     rf->frame->body_case = WEFT__RANK__FRAME__BODY_BARRIER_DONE;
@@ -567,7 +567,7 @@ static void fill_attempts(const struct world *w, const struct world_host *h, str
         Weft__V1__AttemptHere *here = arena_new(a, Weft__V1__AttemptHere);
         weft__v1__attempt_here__init(here);
         here->job = frame_text(at->job);
-        here->epoch = at->epoch;
+        here->attempt = at->number;
         here->reaped = at->reaped;
         fill_ranks(at, a, here);
         if (w->barrier)

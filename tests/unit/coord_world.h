@@ -27,7 +27,7 @@ struct world_rank {
 struct world_attempt { // on one host
     bool used, reaped;
     char job[33];
-    uint64_t epoch;
+    uint64_t number;
     int nranks; // of the whole attempt
     bool agreed;
     bool commit_open; // an order has not been answered
@@ -49,7 +49,7 @@ struct world_host {
 };
 struct world_save {
     char job[33];
-    uint64_t epoch;
+    uint64_t attempt;
     int64_t step;
     bool bad, gone;
 };
@@ -72,14 +72,14 @@ struct world {
     int seeds;
     struct world_save saves[SAVES];
     int nsaves;
-    uint64_t fences[SAVES]; // greatest epoch fenced; one folder a test is enough
+    uint64_t fences[SAVES]; // greatest attempt fenced; one folder a test is enough
     struct message queue[QUEUE];
     int nqueue, head;
     // what agents leave undone
     bool no_storage, no_fence, no_start, no_ready, no_stop, no_commit, no_leave;
     const char *storage_fails;
     int tidied; // folders of jobs that have ended
-    uint64_t tidied_epoch;
+    uint64_t tidied_attempt;
     int deletions;      // asked for, of whichever host
     const char *source; // what a fence says that the job begins with; null: nothing
     int64_t source_step;

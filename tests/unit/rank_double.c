@@ -69,7 +69,7 @@ int train_run(const struct assignment *a, struct link *l, enum train_end *end, s
     page_state(a->page, RANK_READY);
     int rc = link_ready(l, "plan", "", clock_mono_ns() + 60 * CLOCK_S, e);
     if (!rc && a->metrics)
-        rc = metrics_open(a->metrics, a->epoch, &m, e);
+        rc = metrics_open(a->metrics, a->attempt, &m, e);
     page_state(a->page, RANK_RUNNING);
     for (int64_t step = a->restore_step + 1; !rc && step <= a->job->train.steps; step++) {
         page_step(a->page, step);

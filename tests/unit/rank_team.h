@@ -53,7 +53,7 @@ static inline void team_lead(struct team *t, int n, int64_t join_ns, int64_t han
     memset(t->key, 7, sizeof t->key);
     Weft__Rank__Assign *p = &t->plan;
     weft__rank__assign__init(p);
-    p->epoch = 3;
+    p->attempt = 3;
     p->job_text = frame_text("name: x\n");
     p->base_dir = frame_text("/");
     p->job_hash = frame_text("h");
@@ -61,7 +61,7 @@ static inline void team_lead(struct team *t, int n, int64_t join_ns, int64_t han
     p->key.data = t->key;
     p->key.len = sizeof t->key;
     p->store = frame_text("/ckpt");
-    p->restore = frame_text("step-00000004.e2");
+    p->restore = frame_text("step-00000004.a2");
     p->restore_step = 4;
     p->hang_after_ns = hang_ns;
     struct leader_config c = {.ranks = n, .hang_after_ns = hang_ns, .join_ns = join_ns, .keep = 2};

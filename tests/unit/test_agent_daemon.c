@@ -137,7 +137,7 @@ static void start_ranks(struct rig *r, const char *does)
         weft__v1__rank_place__init(&place[i]);
         place[i].rank = place[i].device = i;
     }
-    SAY(r, START, Start, start, start, m->job = text("job1"), m->epoch = 1,
+    SAY(r, START, Start, start, start, m->job = text("job1"), m->attempt = 1,
         m->incarnation = r->incarnation, m->n_ranks = 2, m->ranks = places, m->assign = &assign,
         m->kind = text("cpu"));
 }
@@ -212,13 +212,13 @@ static void it_runs_ranks_and_reports_their_progress_and_end(void **state)
     Weft__V1__Up *up = hear(r, UP(PROGRESS));
     assert_int_equal(up->progress->ranks[0]->step, 5);
     weft__v1__up__free_unpacked(up, NULL);
-    SAY(r, STOP, Stop, stop, stop, m->job = text("job1"), m->epoch = 1, m->reason = text("enough"),
-        m->grace_ms = 30000);
+    SAY(r, STOP, Stop, stop, stop, m->job = text("job1"), m->attempt = 1,
+        m->reason = text("enough"), m->grace_ms = 30000);
     up = hear(r, UP(RANK_END));
     assert_int_equal(up->rank_end->code, 75);
     weft__v1__up__free_unpacked(up, NULL);
     pass(r, UP(REAPED));
-    SAY(r, SYNC, Sync, sync, sync, m->job = text("job1"), m->epoch = 1);
+    SAY(r, SYNC, Sync, sync, sync, m->job = text("job1"), m->attempt = 1);
     kill(r->worker, SIGTERM);
     pass(r, UP(LEAVING));
     assert_int_equal(wait_worker(r), 0);
@@ -234,7 +234,7 @@ static void terminated_it_drains_and_waits_to_be_heard(void **state)
     pass(r, UP(LEAVING));
     pass(r, UP(REAPED));
     assert_int_equal(waitpid(r->worker, NULL, WNOHANG), 0);
-    SAY(r, SYNC, Sync, sync, sync, m->job = text("job1"), m->epoch = 1);
+    SAY(r, SYNC, Sync, sync, sync, m->job = text("job1"), m->attempt = 1);
     assert_int_equal(wait_worker(r), 0);
 }
 
@@ -301,7 +301,7 @@ static void a_twin_leaves_with_76(void **state)
     hear_ready(r);
     int pid = rank_pid(r);
     char pages[200]; // it names the attempt's folder, which would lie there for good
-    snprintf(pages, sizeof pages, "%s/runs/job1.e1", r->state);
+    snprintf(pages, sizeof pages, "%s/runs/job1.a1", r->state);
     assert_int_equal(access(pages, F_OK), 0);
     SAY(r, FENCED, FencedOut, fenced_out, fenced, m->twin = true, m->why = text("a twin"));
     assert_int_equal(wait_worker(r), 76);

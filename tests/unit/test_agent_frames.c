@@ -173,19 +173,19 @@ static void durable_acts_go_one_at_a_time_a_job(void **state)
     attach(r);
     for (int i = 0; i < 2; i++) { // a repeat of what is being done is not a second act
         DOWN(r, STORAGE, Storage, storage, storage, m->op = WEFT__V1__STORAGE_OP__STORAGE_FENCE,
-             m->job = text(JOB), m->epoch = 1, m->attempt = text("a"));
+             m->job = text(JOB), m->attempt = 1, m->attempt_id = text("a"));
         assert_int_equal(count(r, AGENT_STORAGE), i == 0);
     }
     DOWN(r, STORAGE, Storage, storage, storage, m->op = WEFT__V1__STORAGE_OP__STORAGE_FENCE,
-         m->job = text(JOB), m->epoch = 2, m->attempt = text("b"));
+         m->job = text(JOB), m->attempt = 2, m->attempt_id = text("b"));
     assert_int_equal(count(r, AGENT_STORAGE), 0);
     Weft__V1__StorageDone done;
     weft__v1__storage_done__init(&done);
     done.job = text(JOB);
-    done.epoch = 1;
+    done.attempt = 1;
     feed(r, (struct agent_event){.kind = AGENT_EV_STORAGE, .storage = &done});
-    assert_int_equal(said(r, UP(STORAGE))->storage->epoch, 1);
-    assert_int_equal(the(r, AGENT_STORAGE)->storage->epoch, 2);
+    assert_int_equal(said(r, UP(STORAGE))->storage->attempt, 1);
+    assert_int_equal(the(r, AGENT_STORAGE)->storage->attempt, 2);
 }
 
 // ---- progress ----

@@ -2,15 +2,15 @@
 // The agent as a decider: what one worker asks for when it is fed this and that.
 #include "tests/unit/agent_rig.h"
 
-static void stop(struct rig *r, uint64_t epoch, int64_t grace_ms)
+static void stop(struct rig *r, uint64_t attempt, int64_t grace_ms)
 {
-    DOWN(r, STOP, Stop, stop, stop, m->job = text(JOB), m->epoch = epoch,
+    DOWN(r, STOP, Stop, stop, stop, m->job = text(JOB), m->attempt = attempt,
          m->reason = text("cancelled"), m->grace_ms = grace_ms);
 }
 
-static void sync_with(struct rig *r, uint64_t epoch)
+static void sync_with(struct rig *r, uint64_t attempt)
 {
-    DOWN(r, SYNC, Sync, sync, sync, m->job = text(JOB), m->epoch = epoch);
+    DOWN(r, SYNC, Sync, sync, sync, m->job = text(JOB), m->attempt = attempt);
 }
 
 static void ended(struct rig *r, int slot, int code, int sig)
@@ -160,7 +160,7 @@ static void what_was_reaped_never_starts_again(void **state)
     assert_non_null(the(r, AGENT_FORGET));
     start(r, 1, 1);
     assert_int_equal(count(r, AGENT_SPAWN), 0);
-    assert_int_equal(said(r, UP(REAPED))->reaped->epoch, 1);
+    assert_int_equal(said(r, UP(REAPED))->reaped->attempt, 1);
     start(r, 2, 1);
     assert_int_equal(count(r, AGENT_SPAWN), 1);
 }
@@ -170,7 +170,7 @@ static void a_stop_that_overtakes_its_start_forbids_it(void **state)
     struct rig *r = *state;
     attach(r);
     stop(r, 3, 1000);
-    assert_int_equal(said(r, UP(REAPED))->reaped->epoch, 3);
+    assert_int_equal(said(r, UP(REAPED))->reaped->attempt, 3);
     start(r, 3, 1);
     assert_int_equal(count(r, AGENT_SPAWN), 0);
     start(r, 2, 1);
@@ -394,7 +394,7 @@ static void asked_to_stop_it_drains_and_leaves_when_the_coordinator_knows(void *
     assert_non_null(sent_to(r, 0, BODY(STOP)));
     start_on(r, "j2", 1, "i1", 1, 3); // it takes nothing new
     assert_int_equal(count(r, AGENT_SPAWN), 0);
-    DOWN(r, SYNC, Sync, sync, sync, m->job = text("j2"), m->epoch = 1);
+    DOWN(r, SYNC, Sync, sync, sync, m->job = text("j2"), m->attempt = 1);
     ended(r, 0, RANK_EXIT_DRAINED, 0);
     ended(r, 1, RANK_EXIT_DRAINED, 0);
     assert_null(the(r, AGENT_EXIT));

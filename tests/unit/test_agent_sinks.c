@@ -162,8 +162,8 @@ static struct sinks *open_sinks(const char *given)
 }
 
 // An attempt that lasts as long as `during` does.
-static void play_attempt(const char *command, const char *names, uint64_t epoch, int64_t resumed_at,
-                         void (*during)(void))
+static void play_attempt(const char *command, const char *names, uint64_t attempt,
+                         int64_t resumed_at, void (*during)(void))
 {
     char given[300], job[200];
     struct buf missing = {0};
@@ -175,7 +175,7 @@ static void play_attempt(const char *command, const char *names, uint64_t epoch,
     a.job_text = job;
     a.job_id = root;
     a.metrics = metrics;
-    a.epoch = epoch;
+    a.attempt = attempt;
     a.restore_step = resumed_at;
     sinks_begin(s, 3, &a, &missing);
     assert_string_equal(buf_str(&missing), "");

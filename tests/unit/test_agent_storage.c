@@ -36,10 +36,10 @@ static int set_up(void **state)
     weft__v1__storage__init(&r.ask);
     r.ask.job = frame_text("0123456789abcdef0123456789abcdef");
     r.ask.name = frame_text("tiny");
-    r.ask.attempt = frame_text("a1");
+    r.ask.attempt_id = frame_text("a1");
     r.ask.resolved = frame_text("name: tiny\n");
     r.ask.dir = frame_text("ckpt");
-    r.ask.epoch = 1;
+    r.ask.attempt = 1;
     *state = &r;
     return 0;
 }
@@ -95,7 +95,7 @@ static void jobs_of_this_cluster_are_found_again_wherever_they_lie(void **state)
     r->ask.name = frame_text("other");
     r->ask.dir = frame_text("deep/er/ckpt");
     works(r, r->a, OP(WRITE));
-    r->ask.dir = r->ask.job = r->ask.attempt = frame_text("");
+    r->ask.dir = r->ask.job = r->ask.attempt_id = frame_text("");
     Weft__V1__StorageDone *m = act(r, r->b, OP(FIND));
     assert_true(m->ok);
     assert_int_equal(m->n_found, 2);
@@ -103,7 +103,7 @@ static void jobs_of_this_cluster_are_found_again_wherever_they_lie(void **state)
     assert_string_equal(tiny->name, "tiny");
     assert_string_equal(tiny->job, "0123456789abcdef0123456789abcdef");
     assert_string_equal(tiny->resolved, "name: tiny\n");
-    assert_int_equal(tiny->epoch, 1);
+    assert_int_equal(tiny->attempt, 1);
     let_go(m);
     r->ask.op = OP(FIND);
     storage_ask(r->b, &r->ask, "another-cluster");
@@ -153,34 +153,34 @@ static void a_fence_is_made_once_and_repeats(void **state)
 {
     struct rig *r = *state;
     works(r, r->a, OP(FENCE));
-    assert_true(there(r, "epoch-1"));
+    assert_true(there(r, "attempt-1"));
     works(r, r->a, OP(FENCE));
-    r->ask.epoch = 5;
+    r->ask.attempt = 5;
     works(r, r->b, OP(FENCE));
-    r->ask.epoch = 3;
+    r->ask.attempt = 3;
     Weft__V1__StorageDone *m = act(r, r->a, OP(FENCE));
     assert_false(m->ok);
     assert_int_equal(m->greatest, 5);
     let_go(m);
-    r->ask.epoch = 5;
-    r->ask.attempt = frame_text("another");
+    r->ask.attempt = 5;
+    r->ask.attempt_id = frame_text("another");
     m = act(r, r->a, OP(FENCE));
     assert_false(m->ok);
     assert_int_equal(m->greatest, 5);
     let_go(m);
 }
 
-static void a_fence_of_an_epoch_beyond_all_is_a_matter_of_configuration(void **state)
+static void a_fence_of_an_attempt_beyond_all_is_a_matter_of_configuration(void **state)
 {
     struct rig *r = *state;
-    r->ask.epoch = UINT64_C(100000000000000002);
+    r->ask.attempt = UINT64_C(100000000000000002);
     Weft__V1__StorageDone *m = act(r, r->a, OP(FENCE));
     assert_true(!m->ok && m->config);
     assert_int_equal(m->greatest, 0); // there is none to try
     assert_non_null(strstr(m->why, "1 to 1000000000"));
     let_go(m);
-    assert_false(there(r, "epoch-100000000000000002"));
-    r->ask.epoch = 1;
+    assert_false(there(r, "attempt-100000000000000002"));
+    r->ask.attempt = 1;
     works(r, r->a, OP(FENCE));
 }
 
@@ -189,13 +189,13 @@ static void a_fence_lists_what_it_cannot_use(void **state)
     struct rig *r = *state;
     char path[200];
     works(r, r->a, OP(WRITE));
-    snprintf(path, sizeof path, "%s/ckpt/tiny-01234567/step-00000005.e100000000000000001", r->root);
+    snprintf(path, sizeof path, "%s/ckpt/tiny-01234567/step-00000005.a100000000000000001", r->root);
     assert_int_equal(mkdir(path, 0700), 0);
     Weft__V1__StorageDone *m = act(r, r->a, OP(FENCE));
     assert_true(m->ok);
     assert_int_equal(m->n_committed, 0);
     assert_int_equal(m->n_unused, 1);
-    assert_string_equal(m->unused[0], "step-00000005.e100000000000000001");
+    assert_string_equal(m->unused[0], "step-00000005.a100000000000000001");
     let_go(m);
 }
 
@@ -215,21 +215,21 @@ static void a_late_fence_leaves_the_probe_of_a_later_attempt(void **state)
 {
     struct rig *r = *state;
     r->ask.nonce = frame_text("n");
-    r->ask.attempt = frame_text("a0"); // it ended before its fence
+    r->ask.attempt_id = frame_text("a0"); // it ended before its fence
     works(r, r->a, OP(WRITE));
     char path[200];
     const struct timespec earlier[2] = {{1000, 0}, {1000, 0}};
     snprintf(path, sizeof path, "%s/ckpt/tiny-01234567/.probe-a0", r->root);
     assert_int_equal(utimensat(AT_FDCWD, path, earlier, 0), 0);
-    r->ask.attempt = frame_text("a1");
+    r->ask.attempt_id = frame_text("a1");
     works(r, r->a, OP(WRITE));
     works(r, r->a, OP(RENAME));
-    r->ask.attempt = frame_text("a2");
+    r->ask.attempt_id = frame_text("a2");
     works(r, r->b, OP(WRITE));
-    r->ask.attempt = frame_text("a3");
+    r->ask.attempt_id = frame_text("a3");
     works(r, r->b, OP(WRITE));
     works(r, r->b, OP(RENAME));
-    r->ask.attempt = frame_text("a1");
+    r->ask.attempt_id = frame_text("a1");
     works(r, r->a, OP(FENCE));
     storage_close(r->a); // tidying goes on after the answer
     r->a = NULL;
@@ -244,15 +244,15 @@ static void an_ended_job_s_folder_is_swept_of_what_was_being_written(void **stat
     r->ask.nonce = frame_text("n");
     works(r, r->a, OP(WRITE));
     works(r, r->a, OP(RENAME));
-    snprintf(tmp, sizeof tmp, "%s/ckpt/tiny-01234567/.tmp-step-00000010.e1", r->root);
+    snprintf(tmp, sizeof tmp, "%s/ckpt/tiny-01234567/.tmp-step-00000010.a1", r->root);
     assert_int_equal(mkdir(tmp, 0700), 0);
-    snprintf(tmp, sizeof tmp, "%s/ckpt/tiny-01234567/step-00000005.e1", r->root);
+    snprintf(tmp, sizeof tmp, "%s/ckpt/tiny-01234567/step-00000005.a1", r->root);
     assert_int_equal(mkdir(tmp, 0700), 0);
-    r->ask.epoch = 2; // its host was lost: ranks may live there, so a greater epoch is fenced
+    r->ask.attempt = 2; // its host was lost: ranks may live there, so a greater attempt is fenced
     works(r, r->b, OP(TIDY));
     assert_false(there(r, ".probe-a1") || there(r, ".probed-a1"));
-    assert_false(there(r, ".tmp-step-00000010.e1"));
-    assert_true(there(r, "epoch-2") && there(r, "step-00000005.e1"));
+    assert_false(there(r, ".tmp-step-00000010.a1"));
+    assert_true(there(r, "attempt-2") && there(r, "step-00000005.a1"));
 }
 
 static void a_folder_that_is_gone_is_not_made_again_to_be_swept(void **state)
@@ -267,9 +267,9 @@ static void a_damaged_checkpoint_is_listed_as_bad_with_the_reason(void **state)
     struct rig *r = *state;
     char path[200];
     works(r, r->a, OP(FENCE));
-    snprintf(path, sizeof path, "%s/ckpt/tiny-01234567/step-00000004.e1", r->root);
+    snprintf(path, sizeof path, "%s/ckpt/tiny-01234567/step-00000004.a1", r->root);
     assert_int_equal(mkdir(path, 0700), 0); // named as committed, with nothing in it
-    r->ask.epoch = 2;
+    r->ask.attempt = 2;
     Weft__V1__StorageDone *m = act(r, r->a, OP(FENCE));
     assert_true(m->ok);
     assert_int_equal(m->n_committed, 1);
@@ -539,7 +539,7 @@ int main(void)
         CASE(two_hosts_see_each_others_files_after_a_rename),
         CASE(a_host_on_other_storage_is_named_with_its_mount),
         CASE(a_fence_is_made_once_and_repeats),
-        CASE(a_fence_of_an_epoch_beyond_all_is_a_matter_of_configuration),
+        CASE(a_fence_of_an_attempt_beyond_all_is_a_matter_of_configuration),
         CASE(a_fence_lists_what_it_cannot_use),
         CASE(a_fence_takes_the_probes_away),
         CASE(a_late_fence_leaves_the_probe_of_a_later_attempt),

@@ -122,7 +122,7 @@ static void start(struct rig *r, int slot, const char *does)
     weft__rank__assign__init(&a);
     a.rank = slot;
     a.job_text = frame_text(does);
-    struct agent_spawn sp = {.job = "job1", .epoch = 2, .rank = slot, .assign = &a};
+    struct agent_spawn sp = {.job = "job1", .attempt = 2, .rank = slot, .assign = &a};
     struct err e = {0};
     if (supervise_spawn(r->s, slot, &sp, &r->pid[slot], &e))
         fail_msg("%s", e.text);
@@ -231,7 +231,7 @@ static void a_program_that_is_not_there_is_an_error(void **state)
     int pid;
     Weft__Rank__Assign a;
     weft__rank__assign__init(&a);
-    struct agent_spawn sp = {.job = "j", .epoch = 1, .assign = &a};
+    struct agent_spawn sp = {.job = "j", .attempt = 1, .assign = &a};
     assert_int_equal(supervise_open(&c, &s, NULL), 0);
     assert_int_not_equal(supervise_spawn(s, 0, &sp, &pid, &e), 0);
     assert_non_null(strstr(e.text, "/no/such"));
@@ -247,7 +247,7 @@ static void an_attempts_folder_is_private_and_goes_when_it_is_forgotten(void **s
     struct stat st;
     start(r, 0, "page 1 exit 0");
     until(r, &r->ended[0]);
-    snprintf(path, sizeof path, "%s/job1.e2", r->runs);
+    snprintf(path, sizeof path, "%s/job1.a2", r->runs);
     assert_int_equal(stat(path, &st), 0);
     assert_int_equal(st.st_mode & 0777, 0700);
     strcat(path, "/page-0009"); // of another worker's rank
@@ -258,7 +258,7 @@ static void an_attempts_folder_is_private_and_goes_when_it_is_forgotten(void **s
     supervise_forget(r->s, "job1", 2);
     *strrchr(path, '/') = 0;
     assert_int_equal(stat(path, &st), -1);
-    snprintf(path, sizeof path, "%s/jobs/job1.e2/rank-0000.log", r->dir);
+    snprintf(path, sizeof path, "%s/jobs/job1.a2/rank-0000.log", r->dir);
     assert_int_equal(stat(path, &st), 0); // the log stays
 }
 
@@ -369,23 +369,23 @@ static void a_flood_of_lines_stays_within_two_files(void **state)
     start(r, 0, "flood 24 say last exit 0");
     until(r, &r->ended[0]);
     assert_int_equal(r->code[0], 0);
-    snprintf(path, sizeof path, "%s/jobs/job1.e2/rank-0000.log", r->dir);
+    snprintf(path, sizeof path, "%s/jobs/job1.a2/rank-0000.log", r->dir);
     assert_int_equal(stat(path, &st), 0);
     assert_true(st.st_size <= LOG_FILE_MAX);
     for (int n = 1; n <= 7; n++) { // of those that were full the newest is kept
-        snprintf(path, sizeof path, "%s/jobs/job1.e2/rank-0000.log.%d", r->dir, n);
+        snprintf(path, sizeof path, "%s/jobs/job1.a2/rank-0000.log.%d", r->dir, n);
         full += !stat(path, &st);
         assert_true(st.st_size <= LOG_FILE_MAX);
     }
     assert_in_range(full, 0, 1); // what the rank could not print while nobody read is not there
 }
 
-// Opens the log of job "j" that a rank of this epoch writes.
-static void open_log(struct rig *r, struct log_file *f, int epoch, int rank)
+// Opens the log of job "j" that a rank of this attempt writes.
+static void open_log(struct rig *r, struct log_file *f, int attempt, int rank)
 {
     char dir[100];
     snprintf(dir, sizeof dir, "%s/jobs", r->dir);
-    assert_int_equal(log_file_open(f, dir, "j", (uint64_t)epoch, rank, NULL), 0);
+    assert_int_equal(log_file_open(f, dir, "j", (uint64_t)attempt, rank, NULL), 0);
 }
 
 static void appending_rotates_and_keeps_the_newest(void **state)
@@ -424,7 +424,7 @@ static void a_rank_ends_though_nobody_reads_what_it_prints(void **state)
     char path[140];
     int64_t watchdog = clock_mono_ns() + 60 * CLOCK_S;
     start(r, 0, "flood 4 exit 0");
-    snprintf(path, sizeof path, "%s/jobs/job1.e2/rank-0000.log", r->dir);
+    snprintf(path, sizeof path, "%s/jobs/job1.a2/rank-0000.log", r->dir);
     while (!r->ended[0] &&
            (stat(path, &st) || !st.st_size)) { // until it prints; then we stand still
         assert_true(clock_mono_ns() < watchdog);
@@ -479,11 +479,11 @@ static void a_follower_hears_the_tail_then_what_is_appended_in_whole_lines(void 
     log_file_close(&f);
 }
 
-static void ask_logs(struct rig *r, int lines, uint64_t epoch)
+static void ask_logs(struct rig *r, int lines, uint64_t attempt)
 {
     Weft__V1__LogAsk ask = ask_about("j");
     ask.lines = lines;
-    ask.epoch = epoch;
+    ask.attempt = attempt;
     buf_reset(&r->heard);
     logs_ask(r->logs, &ask);
 }
@@ -494,9 +494,9 @@ static void logs_are_of_all_attempts_or_of_the_one_that_is_named(void **state)
     struct rig *r = *state;
     struct log_file f;
     char text[40];
-    for (int epoch = 1; epoch <= 3; epoch++) {
-        open_log(r, &f, epoch, 0);
-        snprintf(text, sizeof text, "a%d\nb%d\n", epoch, epoch);
+    for (int attempt = 1; attempt <= 3; attempt++) {
+        open_log(r, &f, attempt, 0);
+        snprintf(text, sizeof text, "a%d\nb%d\n", attempt, attempt);
         log_file_append(&f, text, strlen(text));
         log_file_close(&f);
     }
@@ -626,7 +626,7 @@ static void assert_tail_ends_at(struct rig *r, int64_t end)
 {
     struct buf b = {0};
     char path[200];
-    snprintf(path, sizeof path, "%s/jobs/j.e1/rank-0000.log", r->dir);
+    snprintf(path, sizeof path, "%s/jobs/j.a1/rank-0000.log", r->dir);
     assert_int_equal(log_tail(path, 2, 1 << 20, &b), end);
     assert_int_equal(b.len, 128);
     assert_int_equal(atoll(b.data), end - 128);
@@ -652,7 +652,7 @@ static void positions_continue_over_full_files_and_a_worker_s_restart(void **sta
         assert_tail_ends_at(r, at);
     }
     for (int n = 1; n <= 5; n++) { // one full file is kept
-        snprintf(path, sizeof path, "%s/jobs/j.e1/rank-0000.log.%d", r->dir, n);
+        snprintf(path, sizeof path, "%s/jobs/j.a1/rank-0000.log.%d", r->dir, n);
         assert_int_equal(access(path, F_OK), n == 4 ? 0 : -1);
     }
 }

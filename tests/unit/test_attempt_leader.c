@@ -9,7 +9,7 @@
 #include "common/base/clock.h"
 #include "tests/unit/unit.h"
 
-enum { RANKS = 3, EPOCH = 4, STEPS = 100 };
+enum { RANKS = 3, ATTEMPT = 4, STEPS = 100 };
 
 struct fixture {
     struct leader *leader;
@@ -57,7 +57,7 @@ static void begin_with(struct fixture *s, const struct leader_config *c)
         snprintf(place, sizeof place, "host h%d device 0", r);
         leader_place(s->leader, r, place);
     }
-    happens(s, (struct leader_event){.kind = LEADER_EV_FENCED, .epoch = EPOCH});
+    happens(s, (struct leader_event){.kind = LEADER_EV_FENCED, .attempt = ATTEMPT});
 }
 
 static void end(struct fixture *s)
@@ -395,7 +395,7 @@ static void a_rank_that_lost_a_peer_is_not_named_while_its_leader_was_stopped(vo
     assert_named(s, CULPRIT_DIED, 1, "ended with signal 11, killed");
 }
 
-static void an_attempt_whose_commit_meets_a_greater_epoch_is_over(void **state)
+static void an_attempt_whose_commit_meets_a_greater_attempt_is_over(void **state)
 {
     struct fixture *s = *state;
     train(s, 10);
@@ -620,9 +620,9 @@ static void what_it_had_answered_is_brought_back_and_stays_the_answer(void **sta
     (void)state;
     struct fixture s;
     struct leader_config c = config();
-    struct commit_record ordered = {.id = {EPOCH, 10}, .state = COMMIT_ORDERED};
+    struct commit_record ordered = {.id = {ATTEMPT, 10}, .state = COMMIT_ORDERED};
     struct leader_memory m = {
-        .epoch = EPOCH, .records = &ordered, .nrecords = 1, .state = LEADER_JOINING};
+        .attempt = ATTEMPT, .records = &ordered, .nrecords = 1, .state = LEADER_JOINING};
     s = (struct fixture){.now = 1000 * CLOCK_S};
     arena_init(&s.arena);
     s.leader = leader_new(&c, s.now);
@@ -654,7 +654,7 @@ int main(void)
         TEST(a_rank_that_has_ended_too_is_not_the_one_that_was_not_found),
         TEST(a_rank_that_does_not_exist_is_not_the_one_that_was_not_found),
         TEST(a_rank_that_lost_a_peer_is_not_named_while_its_leader_was_stopped),
-        TEST(an_attempt_whose_commit_meets_a_greater_epoch_is_over),
+        TEST(an_attempt_whose_commit_meets_a_greater_attempt_is_over),
         TEST(when_no_rank_is_left_no_cause_is_waited_for),
         TEST(a_rank_that_goes_without_a_word_has_died),
         TEST(who_stands_still_hangs_and_its_peers_say_how_far_it_came),

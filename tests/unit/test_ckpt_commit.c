@@ -28,11 +28,11 @@ static void forget(struct commit_case *s)
 {
     struct commit_record *kept = arena_dup(&s->a, s->c.records, sizeof *kept * (size_t)s->c.n);
     struct commit_config config = s->c.config;
-    int64_t epoch = s->c.epoch;
+    int64_t attempt = s->c.attempt;
     int n = s->c.n;
     commit_clear(&s->c);
     commit_init(&s->c, &config);
-    commit_restore(&s->c, epoch, kept, n, s->now);
+    commit_restore(&s->c, attempt, kept, n, s->now);
 }
 
 static void a_restored_order_goes_out_when_all_reports_have_come_again(void **state)
@@ -102,8 +102,8 @@ static void a_removed_folder_is_found_by_a_report_that_comes_too_late(void **sta
     feed(&s, (struct commit_event){.kind = COMMIT_EV_TICK});
     expect(&s, 0, COMMIT_DO_ABORTED, 20, -1);
     struct shard_report late = {.rank = 1, .step = 20, .removed = true};
-    feed(&s,
-         (struct commit_event){.kind = COMMIT_EV_SHARD, .id = id(s.c.epoch, 20), .report = &late});
+    feed(&s, (struct commit_event){
+                 .kind = COMMIT_EV_SHARD, .id = id(s.c.attempt, 20), .report = &late});
     expect(&s, 0, COMMIT_DO_LOST, 20, -1);
     expect(&s, 1, COMMIT_DO_ABORTED, 20, 1);
     assert_null(commit_newest(&s.c));
@@ -130,20 +130,20 @@ static void a_deadline_aborts_only_before_the_order(void **state)
     s.now = 1 << 20;
     feed(&s, (struct commit_event){.kind = COMMIT_EV_TICK});
     assert_int_equal(s.acts.n, 0);
-    feed(&s, (struct commit_event){.kind = COMMIT_EV_EPOCH_END});
+    feed(&s, (struct commit_event){.kind = COMMIT_EV_ATTEMPT_END});
     assert_int_equal(s.acts.n, 0);
     done(&s, 20, true);
     expect(&s, 0, COMMIT_DO_COMMITTED, 20, -1);
     end_case(&s);
 }
 
-static void the_end_of_the_epoch_aborts_what_is_preparing(void **state)
+static void the_end_of_the_attempt_aborts_what_is_preparing(void **state)
 {
     (void)state;
     struct commit_case s;
     begin_case(&s, 2, 0, 0);
     shard(&s, 10, 0, 0);
-    feed(&s, (struct commit_event){.kind = COMMIT_EV_EPOCH_END});
+    feed(&s, (struct commit_event){.kind = COMMIT_EV_ATTEMPT_END});
     expect(&s, 0, COMMIT_DO_ABORTED, 10, -1);
     shard(&s, 10, 1, 0);
     expect(&s, 0, COMMIT_DO_ABORTED, 10, 1);
@@ -448,7 +448,7 @@ int main(void)
         cmocka_unit_test(a_repeated_report_gets_the_answer_that_was_given),
         cmocka_unit_test(a_removed_folder_is_found_by_a_report_that_comes_too_late),
         cmocka_unit_test(a_deadline_aborts_only_before_the_order),
-        cmocka_unit_test(the_end_of_the_epoch_aborts_what_is_preparing),
+        cmocka_unit_test(the_end_of_the_attempt_aborts_what_is_preparing),
         cmocka_unit_test(what_was_ordered_is_decided_by_the_next_fence),
         cmocka_unit_test(a_writer_that_repeats_itself_gets_the_order_again),
         cmocka_unit_test(a_second_save_while_one_is_open_is_aborted),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A process that saves, commits and deletes is killed before and after every one of its system
-// calls; then the next epoch fences, and what must hold of the directory holds.
+// calls; then the next attempt fences, and what must hold of the directory holds.
 #include <errno.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -56,13 +56,13 @@ static bool run_until(pid_t child, int stops)
     return false;
 }
 
-static bool listed(struct fixture *f, int64_t epoch, int64_t step)
+static bool listed(struct fixture *f, int64_t attempt, int64_t step)
 {
     struct store_entry *list;
     int n;
     assert_int_equal(store_scan(&f->store, &f->arena, &list, &n, NULL), 0);
     for (int i = 0; i < n; i++)
-        if (list[i].epoch == epoch && list[i].step == step)
+        if (list[i].attempt == attempt && list[i].step == step)
             return true;
     return false;
 }
@@ -93,10 +93,10 @@ static bool left_over(const struct fixture *f)
 static void the_next_start_finds(struct fixture *f, const struct acknowledged *ack)
 {
     struct err e = {0};
-    int64_t greatest, epoch = 3;
+    int64_t greatest, attempt = 3;
     struct store again;
     assert_int_equal(store_make(&again, NULL, f->dir, &fx_owner, &e), 0);
-    assert_int_equal(store_fence(&again, epoch, "next", &greatest, &e), 0);
+    assert_int_equal(store_fence(&again, attempt, "next", &greatest, &e), 0);
     store_close(&again);
     bool there = listed(f, 2, 15);
     assert_true(there || !ack->committed);               // I1
@@ -104,10 +104,10 @@ static void the_next_start_finds(struct fixture *f, const struct acknowledged *a
     assert_true(listed(f, 1, 10));                       // I5
     assert_true(listed(f, 1, 5) || there);               // nothing goes before the new one is there
     expect_newest(f, there ? 15 : 10);                   // I6
-    assert_false(fx_exists(f, ".tmp-step-00000015.e2")); // I4: no zombie's rename finds it
-    store_sweep(&f->store, epoch, 16);
+    assert_false(fx_exists(f, ".tmp-step-00000015.a2")); // I4: no zombie's rename finds it
+    store_sweep(&f->store, attempt, 16);
     assert_false(left_over(f));
-    fx_save(f, epoch, 16);
+    fx_save(f, attempt, 16);
     expect_newest(f, 16);
 }
 
@@ -166,10 +166,10 @@ static void a_first_start_cut_short_does_not_bar_the_next(void **state)
         ended = run_until(child, stops);
         if (store_make(&s, NULL, deep, &fx_owner, &e))
             fail_msg("after %d stops: %s", stops, e.text);
-        int64_t epoch = 1;
-        while (store_fence(&s, epoch, "second", &greatest, &e) == ERR_FENCED)
-            epoch = 1 + greatest;
-        assert_true(epoch <= 2);
+        int64_t attempt = 1;
+        while (store_fence(&s, attempt, "second", &greatest, &e) == ERR_FENCED)
+            attempt = 1 + greatest;
+        assert_true(attempt <= 2);
         store_close(&s);
         assert_int_equal(temp_folder_remove(dir), 0);
     }

@@ -226,7 +226,7 @@ static void forge_whole(struct forger *f)
         m->samples = draw_number(f, m->samples);
         break;
     case 6:
-        m->epoch = draw_number(f, m->epoch);
+        m->attempt = draw_number(f, m->attempt);
         break;
     default:
         m->step = draw_number(f, m->step);
@@ -508,7 +508,7 @@ static bool try_forgery(struct forger *f)
     } else { // ERR_IO would say that the disk is broken
         if (why.code != ERR_DATA && why.code != ERR_CORRUPT && why.code != ERR_UNSUPPORTED)
             fail_msg("code %d: %s", why.code, why.text);
-        assert_non_null(strstr(why.text, "step-00000010.e1"));
+        assert_non_null(strstr(why.text, "step-00000010.a1"));
         assert_int_equal(fx_read_all(&l, TRUE_STEP, &e), 0);
     }
     load_close(&l);

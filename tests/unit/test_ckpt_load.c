@@ -83,13 +83,13 @@ static void expect_fallback(struct fixture *f, const char *file)
     struct err e = {0};
     struct refusals t = {0};
     assert_int_equal(load_open_newest_good(&l, &f->store, note_refusal, &t, &e), 0);
-    assert_string_equal(l.name, "step-00000005.e1");
+    assert_string_equal(l.name, "step-00000005.a1");
     assert_int_equal(fx_read_all(&l, 5, &e), 0);
     load_close(&l);
     assert_int_equal(t.n, 1);
     assert_int_equal(t.which.step, 10);
     assert_true(t.why.code == ERR_DATA || t.why.code == ERR_CORRUPT);
-    if (!strstr(t.why.text, "step-00000010.e1") || !strstr(t.why.text, file))
+    if (!strstr(t.why.text, "step-00000010.a1") || !strstr(t.why.text, file))
         fail_msg("damage in %s says: %s", file, t.why.text);
     if (!load_open(&l, &f->store, 1, 10, &e)) {
         fx_read_all(&l, 10, &e); // asserts that what it gives is right
@@ -138,7 +138,7 @@ static void any_flip_or_cut_of_any_file_falls_back_and_says_where(void **state)
     int n = 0;
     fx_save(f, 1, 5);
     fx_save(f, 1, 10);
-    int dir = openat(f->store.fd, "step-00000010.e1", O_RDONLY | O_DIRECTORY);
+    int dir = openat(f->store.fd, "step-00000010.a1", O_RDONLY | O_DIRECTORY);
     srand(11);
     for (int r = 0; r < FX_RANKS; r++) {
         char name[64];
@@ -150,7 +150,7 @@ static void any_flip_or_cut_of_any_file_falls_back_and_says_where(void **state)
     assert_true(n >= 200);
     close(dir);
     assert_int_equal(load_open_newest_good(&l, &f->store, NULL, NULL, &e), 0);
-    assert_string_equal(l.name, "step-00000010.e1");
+    assert_string_equal(l.name, "step-00000010.a1");
     load_close(&l);
 }
 
@@ -184,7 +184,7 @@ static void all_bad_gives_the_newest_ones_error_and_none_gives_not_found(void **
     fx_save(f, 1, 10);
     for (int step = 5; step <= 10; step += 5) {
         char path[100];
-        snprintf(path, sizeof path, "step-%08d.e1/COMMIT", step);
+        snprintf(path, sizeof path, "step-%08d.a1/COMMIT", step);
         fx_put(f->store.fd, path, "x", 1);
     }
     assert_int_equal(load_open_newest_good(&l, &f->store, NULL, NULL, &e), ERR_CORRUPT);
@@ -215,7 +215,7 @@ static void a_renamed_checkpoint_is_refused(void **state)
     struct load l;
     struct err e = {0};
     fx_save(f, 1, 5);
-    assert_int_equal(renameat(f->store.fd, "step-00000005.e1", f->store.fd, "step-00000009.e1"), 0);
+    assert_int_equal(renameat(f->store.fd, "step-00000005.a1", f->store.fd, "step-00000009.a1"), 0);
     assert_int_equal(load_open(&l, &f->store, 1, 9, &e), ERR_DATA);
 }
 
@@ -253,12 +253,12 @@ static void what_is_no_directory_in_a_checkpoint_s_place_is_passed_over(void **s
     struct err e = {0};
     struct refusals t = {0};
     fx_save(f, 1, 5);
-    fx_put(f->store.fd, "step-00000010.e1", "x", 1);
+    fx_put(f->store.fd, "step-00000010.a1", "x", 1);
     assert_int_equal(load_open_newest_good(&l, &f->store, note_refusal, &t, &e), 0);
-    assert_string_equal(l.name, "step-00000005.e1");
+    assert_string_equal(l.name, "step-00000005.a1");
     load_close(&l);
     assert_int_equal(t.why.code, ERR_DATA);
-    assert_int_equal(symlinkat("step-00000005.e1", f->store.fd, "step-00000015.e1"), 0);
+    assert_int_equal(symlinkat("step-00000005.a1", f->store.fd, "step-00000015.a1"), 0);
     assert_int_equal(load_open(&l, &f->store, 1, 15, &e), ERR_DATA);
 }
 

@@ -15,7 +15,7 @@ static void a_manifest_reads_back_to_the_same_text(void **state)
     struct manifest back;
     struct err e = {0};
     struct manifest m = fx_prepare(f, 3, 200);
-    m.parent_epoch = 2;
+    m.parent_attempt = 2;
     m.parent_step = 150;
     m.numerics.deterministic = false;
     struct buf text = text_of(&m);
@@ -84,11 +84,11 @@ static void texts_that_contradict_themselves_are_refused(void **state)
         {"\"version\": 3", "\"version\": 4", "version 4", ERR_UNSUPPORTED},
         {"\"version\": 3", "\"version\": \"2\"", "version", ERR_DATA},
         {"\"cluster\"", "\"clustre\"", "clustre", ERR_DATA},
-        {"\"epoch\": 3", "\"epoch\": -3", "epoch", ERR_DATA},
-        {"\"epoch\": 3", "\"epoch\": 3.5", "epoch", ERR_DATA},
+        {"\"attempt\": 3", "\"attempt\": -3", "attempt", ERR_DATA},
+        {"\"attempt\": 3", "\"attempt\": 3.5", "attempt", ERR_DATA},
         {"\"seed\": \"1", "\"seed\": \"-1", "seed", ERR_DATA},
         {"\"seed\": \"1", "\"seed\": \"11", "seed", ERR_DATA},
-        {"\"parent\": null", "\"parent\": {\"epoch\": 1}", "parent", ERR_DATA},
+        {"\"parent\": null", "\"parent\": {\"attempt\": 1}", "parent", ERR_DATA},
         {"\"dp\": 2", "\"dp\": 0", "dp", ERR_DATA},
         {"\"isa\": \"avx512\",", "", "isa", ERR_DATA},
         {"\"threads\": 2", "\"threads\": 2, \"more\": 1", "more", ERR_DATA},

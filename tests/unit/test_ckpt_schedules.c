@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The decider of commits under random schedules over a network that loses, repeats and reorders, with
-// epochs that end anywhere, against the invariants that hold by common/ckpt/README.md.
+// attempts that end anywhere, against the invariants that hold by common/ckpt/README.md.
 #include "tests/unit/commit_case.h"
 
 // The world around the decider: ranks that repeat their reports, a writer with a directory, a
@@ -23,7 +23,7 @@ struct known {
 struct world {
     struct commit_case s;
     int nranks, nids, nflight, keep;
-    int64_t epoch, step;
+    int64_t attempt, step;
     struct known ids[MAX_IDS];
     struct message flight[MAX_FLIGHT];
     bool waits[MAX_RANKS], shard_ok[MAX_RANKS]; // each rank's open save
@@ -83,7 +83,7 @@ static void check_action(struct world *w, const struct commit_action *a)
         post(w, (struct message){MSG_DELETE, a->id, 0, true});
         return;
     }
-    assert_int_equal(a->id.epoch, w->epoch); // I4
+    assert_int_equal(a->id.attempt, w->attempt); // I4
     if (a->kind == COMMIT_DO_ORDER) {
         assert_int_equal(k->reported, (1 << w->nranks) - 1);
         assert_false(k->answered_ok || k->answered_abort);
@@ -113,12 +113,12 @@ static void drive(struct world *w, struct commit_event ev)
     assert_true(open <= 1);
 }
 
-// The writer: its first answer is what it repeats; the directory refuses a fenced epoch.
+// The writer: its first answer is what it repeats; the directory refuses a fenced attempt.
 static void write_commit(struct world *w, struct store_entry e)
 {
     struct known *k = know(w, e);
     if (!k->written) {
-        k->written = e.epoch == w->epoch && draw(w, 8) ? 1 : -1;
+        k->written = e.attempt == w->attempt && draw(w, 8) ? 1 : -1;
         k->in_dir = k->written > 0;
     }
     if (draw(w, 8)) // else it dies or its answer is lost
@@ -132,7 +132,7 @@ static void deliver_shard(struct world *w, const struct message *m)
                              .code = m->ok ? 0 : ERR_IO,
                              .evaluated = true,
                              .eval_loss = loss_of(m->id.step)};
-    bool fresh = m->id.epoch == w->epoch && !know(w, m->id)->ordered;
+    bool fresh = m->id.attempt == w->attempt && !know(w, m->id)->ordered;
     if (fresh && m->ok)
         know(w, m->id)->reported |= 1 << m->rank;
     drive(w, (struct commit_event){.kind = COMMIT_EV_SHARD, .id = m->id, .report = &r});
@@ -153,7 +153,7 @@ static void deliver(struct world *w, struct message m)
         drive(w, (struct commit_event){.kind = COMMIT_EV_DONE, .id = m.id, .ok = m.ok});
         break;
     case MSG_ANSWER:
-        if (m.id.epoch == w->epoch && m.id.step == w->step)
+        if (m.id.attempt == w->attempt && m.id.step == w->step)
             w->waits[m.rank] = false;
         break;
     case MSG_DELETE:
@@ -193,21 +193,21 @@ static void ranks(struct world *w)
     }
     for (int r = 0; r < w->nranks; r++)
         if (w->waits[r] && draw(w, 2))
-            post(w, (struct message){MSG_SHARD, id(w->epoch, w->step), r, w->shard_ok[r]});
+            post(w, (struct message){MSG_SHARD, id(w->attempt, w->step), r, w->shard_ok[r]});
 }
 
-static void next_epoch(struct world *w)
+static void next_attempt(struct world *w)
 {
     struct store_entry scan[MAX_IDS];
     int n = 0;
     if (draw(w, 2))
-        drive(w, (struct commit_event){.kind = COMMIT_EV_EPOCH_END});
+        drive(w, (struct commit_event){.kind = COMMIT_EV_ATTEMPT_END});
     for (int i = 0; i < w->nids; i++)
         if (w->ids[i].in_dir) {
             assert_false(w->ids[i].answered_abort); // what is listed was never denied
             scan[n++] = w->ids[i].id;
         }
-    w->epoch++;
+    w->attempt++;
     if (!draw(w, 3)) { // the decider's process died too; a deletion it had ordered is forgotten
         struct commit_config config = w->s.c.config;
         commit_clear(&w->s.c);
@@ -222,7 +222,7 @@ static void next_epoch(struct world *w)
         for (int i = 0; i < w->nids; i++)
             w->ids[i].bad = false;
     }
-    commit_fence(&w->s.c, w->epoch, scan, n);
+    commit_fence(&w->s.c, w->attempt, scan, n);
     for (int i = 0; i < n; i++) // what the manifests say
         drive(w, (struct commit_event){
                      .kind = COMMIT_EV_SCORE, .id = scan[i], .loss = loss_of(scan[i].step)});
@@ -243,7 +243,7 @@ static void mark_bad(struct world *w)
 
 static int play(uint32_t seed)
 {
-    struct world w = {.seed = seed, .epoch = 1};
+    struct world w = {.seed = seed, .attempt = 1};
     w.nranks = 1 + (int)draw(&w, MAX_RANKS);
     w.keep = (int)draw(&w, 4);
     begin_case(&w.s, w.nranks, w.keep, 0);
@@ -260,7 +260,7 @@ static int play(uint32_t seed)
         else if (what < 98)
             mark_bad(&w);
         else
-            next_epoch(&w);
+            next_attempt(&w);
     }
     // With a network that works in the end, every rank that waits gets its answer.
     for (int turn = 0; turn < 2000 && any_waits(&w); turn++) {
@@ -268,7 +268,7 @@ static int play(uint32_t seed)
             network(&w);
         for (int r = 0; r < w.nranks && w.nflight < 8; r++)
             if (w.waits[r])
-                post(&w, (struct message){MSG_SHARD, id(w.epoch, w.step), r, w.shard_ok[r]});
+                post(&w, (struct message){MSG_SHARD, id(w.attempt, w.step), r, w.shard_ok[r]});
     }
     assert_false(any_waits(&w));
     int committed = 0;

@@ -144,10 +144,10 @@ static void open_bus_where(struct bus *b, int keep, bool later)
         struct snapshot_config c = {
             .store = &b->store[r],
             .owner = fx_owner,
-            .attempt = "a1",
+            .attempt_id = "a1",
             .rank = r,
             .nranks = FX_RANKS,
-            .epoch = 1,
+            .attempt = 1,
             .parts = fx_parts,
             .nparts = FX_PARTS,
             .specs = fx_specs,
@@ -300,9 +300,9 @@ static void four_ranks_commit_what_they_staged(void **state)
         expect_loads(&b, step);
     }
     assert_int_equal(b.committed, 4);
-    assert_false(fx_exists(&b.f, "step-00000010.e1"));
-    assert_false(fx_exists(&b.f, "step-00000020.e1"));
-    assert_true(fx_exists(&b.f, "step-00000030.e1"));
+    assert_false(fx_exists(&b.f, "step-00000010.a1"));
+    assert_false(fx_exists(&b.f, "step-00000020.a1"));
+    assert_true(fx_exists(&b.f, "step-00000030.a1"));
     close_bus(&b);
 }
 
@@ -446,8 +446,8 @@ static void expect_one_lost(struct bus *b, void (*break_it)(struct bus *),
     close(fd);
     unlink(log);
     expect_loads(b, 30);
-    assert_false(fx_exists(&b->f, "step-00000020.e1"));
-    assert_false(fx_exists(&b->f, ".tmp-step-00000020.e1"));
+    assert_false(fx_exists(&b->f, "step-00000020.a1"));
+    assert_false(fx_exists(&b->f, ".tmp-step-00000020.a1"));
 }
 
 static void limit_files(struct bus *b)
@@ -477,12 +477,12 @@ static void a_file_that_may_not_grow_costs_one_checkpoint(void **state)
 // A plain file in the way of the directory: mkdir finds it, opening it as a directory fails.
 static void block_name(struct bus *b)
 {
-    fx_put(b->f.store.fd, ".tmp-step-00000020.e1", "", 0);
+    fx_put(b->f.store.fd, ".tmp-step-00000020.a1", "", 0);
 }
 
 static void unblock_name(struct bus *b)
 {
-    unlinkat(b->f.store.fd, ".tmp-step-00000020.e1", 0);
+    unlinkat(b->f.store.fd, ".tmp-step-00000020.a1", 0);
 }
 
 static void a_directory_that_cannot_be_made_costs_one_checkpoint(void **state)
@@ -629,7 +629,7 @@ static void a_directory_that_was_removed_and_brought_back_has_lost_nothing(void 
     store_close(&b.f.store);
     assert_int_equal(store_make(&b.f.store, NULL, b.f.dir, &fx_owner, NULL), 0);
     expect_loads(&b, 20);
-    assert_true(fx_exists(&b.f, "step-00000010.e1"));
+    assert_true(fx_exists(&b.f, "step-00000010.a1"));
     close_bus(&b);
 }
 
@@ -637,9 +637,9 @@ static void a_directory_that_was_removed_is_not_made_again_behind_a_newer_attemp
 {
     (void)state;
     static struct bus b;
-    save_around(&b, "rm -rf '%1$s' && mkdir '%2$s' && touch '%2$s/epoch-2'", 20, 0);
+    save_around(&b, "rm -rf '%1$s' && mkdir '%2$s' && touch '%2$s/attempt-2'", 20, 0);
     assert_int_equal(b.committed, 1);
-    assert_non_null(strstr(b.why, "epoch 2 has begun"));
+    assert_non_null(strstr(b.why, "attempt 2 has begun"));
     close_bus(&b);
 }
 
@@ -671,8 +671,8 @@ static void a_fenced_writer_commits_nothing_and_says_so(void **state)
     }
     while (!b.aborted)
         next_note(&b);
-    assert_non_null(strstr(b.why, "epoch 2 has begun"));
-    assert_false(fx_exists(&b.f, "step-00000010.e1"));
+    assert_non_null(strstr(b.why, "attempt 2 has begun"));
+    assert_false(fx_exists(&b.f, "step-00000010.a1"));
     close_bus(&b);
 }
 

@@ -24,7 +24,7 @@ static void a_place_may_have_a_step(void **state)
         {"base@-1", "base@-1", -1, false},
         {"base@2x", "base@2x", -1, false},
         {"@5", "@5", -1, false},
-        {"a/step-00000200.e1", "a/step-00000200.e1", -1, true},
+        {"a/step-00000200.a1", "a/step-00000200.a1", -1, true},
         {"base@9999999999999999", "base@9999999999999999", -1, false},
     };
     struct fixture *f = *state;
@@ -69,19 +69,19 @@ static void the_newest_whole_one_of_a_folder_is_found_or_that_of_a_step(void **s
     fx_save(f, 2, 20);
     assert_int_equal(open_at(f, f->store.path, -1, &pin, &e), 0);
     assert_int_equal(pin.step, 20);
-    assert_int_equal(pin.epoch, 2);
+    assert_int_equal(pin.attempt, 2);
     assert_string_equal(pin.folder, f->store.path);
     assert_int_equal(strlen(pin.digest), 64);
     assert_int_equal(open_at(f, f->store.path, 10, &pin, &e), 0);
     assert_int_equal(pin.step, 10);
-    snprintf(path, sizeof path, "%s/step-00000010.e1/", f->store.path);
+    snprintf(path, sizeof path, "%s/step-00000010.a1/", f->store.path);
     assert_int_equal(open_at(f, path, -1, &pin, &e), 0);
     assert_int_equal(pin.step, 10);
     assert_int_equal(open_at(f, path, 20, &pin, &e), ERR_INVALID);
     assert_int_equal(open_at(f, f->store.path, 15, &pin, &e), ERR_NOTFOUND);
-    damage(f, "step-00000020.e2", -1, SEEK_END); // bytes of tensors are checked as they are read
+    damage(f, "step-00000020.a2", -1, SEEK_END); // bytes of tensors are checked as they are read
     assert_int_equal(open_at(f, f->store.path, 20, &pin, &e), 0);
-    damage(f, "step-00000020.e2", 20, SEEK_SET); // in its head
+    damage(f, "step-00000020.a2", 20, SEEK_SET); // in its head
     assert_int_equal(open_at(f, f->store.path, -1, &pin, &e), 0);
     assert_int_equal(pin.step, 10);
     assert_int_equal(open_at(f, f->store.path, 20, &pin, &e), ERR_DATA);
@@ -95,7 +95,7 @@ static void a_root_is_not_left(void **state)
     struct err e = {0};
     char root[1200];
     fx_save(f, 1, 10);
-    snprintf(root, sizeof root, "%s/step-00000010.e1", f->store.path);
+    snprintf(root, sizeof root, "%s/step-00000010.a1", f->store.path);
     assert_int_equal(source_open(&l, root, "../", -1, &f->arena, &pin, &e), ERR_INVALID);
     assert_int_equal(source_open(&l, root, f->store.path, -1, &f->arena, &pin, &e), ERR_INVALID);
 }
@@ -121,11 +121,11 @@ static void what_is_pinned_is_opened_or_nothing(void **state)
     digit[3] = digit[3] == '0' ? '1' : '0';
     read.digest = digit;
     assert_int_equal(source_open_pinned(&l, NULL, &read, &e), ERR_INVALID);
-    assert_non_null(strstr(e.text, "step-00000010.e1"));
+    assert_non_null(strstr(e.text, "step-00000010.a1"));
     assert_non_null(strstr(e.text, "another checkpoint lies there now"));
     assert_int_equal(store_delete(&f->store, 1, 10, &e), 0);
     assert_int_equal(source_open_pinned(&l, NULL, &pin, &e), ERR_INVALID);
-    assert_non_null(strstr(e.text, "step-00000010.e1"));
+    assert_non_null(strstr(e.text, "step-00000010.a1"));
 }
 
 enum { RACERS = 4, RACES = 50 };
@@ -190,11 +190,11 @@ static void a_damaged_pin_is_refused(void **state)
         "",
         "[]",
         "{}",
-        "{\"folder\": \"/x\", \"epoch\": 1, \"step\": 2}",
-        "{\"folder\": 1, \"epoch\": 1, \"step\": 2, \"sha256\": \"a\"}",
-        "{\"folder\": \"/x\", \"epoch\": -1, \"step\": 2, \"sha256\": \"a\"}",
-        "{\"folder\": \"/x\", \"epoch\": 1, \"step\": -2, \"sha256\": \"a\"}",
-        "{\"folder\": \"/x\", \"epoch\": 99999999999, \"step\": 2, \"sha256\": \"a\"}",
+        "{\"folder\": \"/x\", \"attempt\": 1, \"step\": 2}",
+        "{\"folder\": 1, \"attempt\": 1, \"step\": 2, \"sha256\": \"a\"}",
+        "{\"folder\": \"/x\", \"attempt\": -1, \"step\": 2, \"sha256\": \"a\"}",
+        "{\"folder\": \"/x\", \"attempt\": 1, \"step\": -2, \"sha256\": \"a\"}",
+        "{\"folder\": \"/x\", \"attempt\": 99999999999, \"step\": 2, \"sha256\": \"a\"}",
     };
     struct fixture *f = *state;
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {

@@ -23,12 +23,12 @@ static void names_of_checkpoints_read_back(void **state)
     char name[64];
     struct store_entry id;
     store_entry_name(3, 200, name);
-    assert_string_equal(name, "step-00000200.e3");
-    assert_true(store_entry_parse(name, &id) && id.epoch == 3 && id.step == 200);
-    assert_true(store_entry_parse("step-1234567890.e1", &id) && id.step == 1234567890);
+    assert_string_equal(name, "step-00000200.a3");
+    assert_true(store_entry_parse(name, &id) && id.attempt == 3 && id.step == 200);
+    assert_true(store_entry_parse("step-1234567890.a1", &id) && id.step == 1234567890);
     static const char *const bad[] = {
-        "step-200.e3",     "step-00000200.e03", "step-00000200.e", "step-00000200.e3x",
-        "tep-00000200.e3", "step-0000-200.e3",  "step-00000200",   ".tmp-step-00000200.e3"};
+        "step-200.a3",     "step-00000200.a03", "step-00000200.a", "step-00000200.a3x",
+        "tep-00000200.a3", "step-0000-200.a3",  "step-00000200",   ".tmp-step-00000200.a3"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         assert_false(store_entry_parse(bad[i], &id));
 }
@@ -94,16 +94,16 @@ static void a_commit_gives_the_final_name_and_may_be_repeated(void **state)
     struct err e = {0};
     int n;
     struct manifest m = fx_prepare(f, 1, 5);
-    assert_true(fx_exists(f, ".tmp-step-00000005.e1"));
+    assert_true(fx_exists(f, ".tmp-step-00000005.a1"));
     assert_int_equal(store_scan(&f->store, &f->arena, &list, &n, &e), 0);
     assert_int_equal(n, 0);
     assert_int_equal(store_commit(&f->store, &m, &e), 0);
     assert_int_equal(store_commit(&f->store, &m, &e), 0);
-    assert_false(fx_exists(f, ".tmp-step-00000005.e1"));
-    assert_true(fx_exists(f, "step-00000005.e1/COMMIT"));
+    assert_false(fx_exists(f, ".tmp-step-00000005.a1"));
+    assert_true(fx_exists(f, "step-00000005.a1/COMMIT"));
 }
 
-static void the_newest_is_the_greatest_epoch_then_step(void **state)
+static void the_newest_is_the_greatest_attempt_then_step(void **state)
 {
     static const struct store_entry want[] = {{3, 5}, {2, 20}, {2, 10}, {1, 30}};
     struct fixture *f = *state;
@@ -119,13 +119,13 @@ static void the_newest_is_the_greatest_epoch_then_step(void **state)
     assert_memory_equal(list, want, sizeof want);
 }
 
-// What was saved later, in whatever epoch, and what is of a later step: all but the one and what is
+// What was saved later, in whatever attempt, and what is of a later step: all but the one and what is
 // before it in every way.
 static void behind_a_checkpoint_that_a_person_goes_back_to_nothing_is_left(void **state)
 {
     static const struct store_entry want[] = {{2, 10}, {1, 10}};
-    static const char *const aside[] = {"aside-step-00000030.e1", "aside-step-00000020.e2",
-                                        "aside-step-00000005.e3"};
+    static const char *const aside[] = {"aside-step-00000030.a1", "aside-step-00000020.a2",
+                                        "aside-step-00000005.a3"};
     struct fixture *f = *state;
     struct store_entry *list;
     struct err e = {0};
@@ -144,7 +144,7 @@ static void behind_a_checkpoint_that_a_person_goes_back_to_nothing_is_left(void 
             assert_true(fx_exists(f, arena_printf(&f->arena, "%s/COMMIT", aside[i])));
     }
     store_sweep(&f->store, 4, 100);
-    assert_true(fx_exists(f, "aside-step-00000030.e1/COMMIT"));
+    assert_true(fx_exists(f, "aside-step-00000030.a1/COMMIT"));
 }
 
 static void an_attempt_that_is_over_sets_nothing_aside(void **state)
@@ -159,15 +159,15 @@ static void an_attempt_that_is_over_sets_nothing_aside(void **state)
     struct store_entry from = {1, 10};
     assert_int_equal(store_set_aside(&f->store, 2, from, &e), ERR_FENCED);
     assert_int_equal(load_make_newest(&f->store, 2, 10, &e), ERR_FENCED);
-    assert_true(fx_exists(f, "step-00000020.e1/COMMIT"));
+    assert_true(fx_exists(f, "step-00000020.a1/COMMIT"));
     assert_int_equal(load_make_newest(&f->store, 3, 10, &e), 0);
-    assert_true(fx_exists(f, "aside-step-00000020.e1/COMMIT"));
+    assert_true(fx_exists(f, "aside-step-00000020.a1/COMMIT"));
 }
 
-static void an_epoch_that_weft_never_gives_refuses_the_fence_and_is_named(void **state)
+static void an_attempt_that_weft_never_gives_refuses_the_fence_and_is_named(void **state)
 {
-    static const char *const markers[] = {"epoch-1000000001", "epoch-100000000000000000",
-                                          "epoch-99999999999999999999999999"};
+    static const char *const markers[] = {"attempt-1000000001", "attempt-100000000000000000",
+                                          "attempt-99999999999999999999999999"};
     struct fixture *f = *state;
     struct err e = {0};
     int64_t greatest;
@@ -180,14 +180,14 @@ static void an_epoch_that_weft_never_gives_refuses_the_fence_and_is_named(void *
     assert_int_equal(store_fence(&f->store, 0, "attempt-a", &greatest, &e), ERR_INVALID);
     assert_int_equal(store_fence(&f->store, 1000000001, "attempt-a", &greatest, &e), ERR_INVALID);
     assert_int_equal(store_fence(&f->store, 1000000000, "attempt-a", &greatest, &e), 0);
-    fx_save(f, 1000000000, 5); // the last epoch's work is used like any other
+    fx_save(f, 1000000000, 5); // the last attempt's work is used like any other
     struct load l;
     assert_int_equal(load_open_newest_good(&l, &f->store, NULL, NULL, &e), 0);
-    assert_string_equal(l.name, "step-00000005.e1000000000");
+    assert_string_equal(l.name, "step-00000005.a1000000000");
     load_close(&l);
 }
 
-static void a_checkpoint_that_was_copied_here_counts_as_its_epoch(void **state)
+static void a_checkpoint_that_was_copied_here_counts_as_its_attempt(void **state)
 {
     struct fixture *f = *state;
     struct err e = {0};
@@ -206,12 +206,12 @@ static void what_only_looks_like_a_checkpoint_is_listed_as_unused(void **state)
     const char **names;
     int n;
     fx_save(f, 1, 10);
-    assert_int_equal(mkdirat(f->store.fd, "step-00000020.e100000000000000000", 0700), 0);
+    assert_int_equal(mkdirat(f->store.fd, "step-00000020.a100000000000000000", 0700), 0);
     assert_int_equal(store_scan(&f->store, &f->arena, &used, &n, &e), 0);
     assert_int_equal(n, 1);
     assert_int_equal(store_list_unused(&f->store, &f->arena, &names, &n, &e), 0);
     assert_int_equal(n, 1);
-    assert_string_equal(names[0], "step-00000020.e100000000000000000");
+    assert_string_equal(names[0], "step-00000020.a100000000000000000");
 }
 
 static void a_shard_that_is_missing_or_short_stops_the_commit(void **state)
@@ -224,17 +224,17 @@ static void a_shard_that_is_missing_or_short_stops_the_commit(void **state)
     assert_non_null(strstr(e.text, "shard-00002"));
     m.files[2].bytes--;
     assert_int_equal(
-        unlinkat(f->store.fd, ".tmp-step-00000005.e1/shard-00001-of-00004.safetensors", 0), 0);
+        unlinkat(f->store.fd, ".tmp-step-00000005.a1/shard-00001-of-00004.safetensors", 0), 0);
     assert_int_equal(store_commit(&f->store, &m, &e), ERR_DATA);
     assert_non_null(strstr(e.text, "shard-00001"));
-    assert_false(fx_exists(f, "step-00000005.e1"));
+    assert_false(fx_exists(f, "step-00000005.a1"));
     assert_int_equal(store_abort(&f->store, 1, 5, &e), 0);
     assert_int_equal(store_abort(&f->store, 1, 5, &e), 0);
     assert_int_equal(count(f, "\\."), 0);
     assert_int_equal(store_commit(&f->store, &m, &e), ERR_DATA);
 }
 
-static void after_a_fence_the_old_epoch_commits_nothing(void **state)
+static void after_a_fence_the_old_attempt_commits_nothing(void **state)
 {
     struct fixture *f = *state;
     struct err e = {0};
@@ -242,18 +242,18 @@ static void after_a_fence_the_old_epoch_commits_nothing(void **state)
     assert_int_equal(store_fence(&f->store, 1, "attempt-a", &greatest, &e), 0);
     struct manifest m = fx_prepare(f, 1, 5);
     assert_int_equal(store_fence(&f->store, 2, "attempt-b", &greatest, &e), 0);
-    assert_false(fx_exists(f, ".tmp-step-00000005.e1"));
+    assert_false(fx_exists(f, ".tmp-step-00000005.a1"));
     assert_int_equal(count(f, "\\.dead-"), 1);
     assert_int_equal(store_commit(&f->store, &m, &e), ERR_FENCED);
     m = fx_prepare(f, 1, 6); // a zombie begins again
     assert_int_equal(store_commit(&f->store, &m, &e), ERR_FENCED);
-    assert_int_equal(store_check_epoch(&f->store, 1, &greatest, &e), ERR_FENCED);
+    assert_int_equal(store_check_attempt(&f->store, 1, &greatest, &e), ERR_FENCED);
     assert_int_equal(greatest, 2);
-    assert_int_equal(store_check_epoch(&f->store, 2, NULL, &e), 0);
+    assert_int_equal(store_check_attempt(&f->store, 2, NULL, &e), 0);
     fx_save(f, 2, 7);
     store_sweep(&f->store, 2, 8);
     assert_int_equal(count(f, "\\.dead-"), 0);
-    assert_true(fx_exists(f, "step-00000007.e2/COMMIT"));
+    assert_true(fx_exists(f, "step-00000007.a2/COMMIT"));
 }
 
 static void a_fence_is_repeatable_by_its_attempt_alone(void **state)
@@ -270,8 +270,8 @@ static void a_fence_is_repeatable_by_its_attempt_alone(void **state)
     assert_int_equal(store_fence(&f->store, greatest + 1, "attempt-b", &greatest, &e), 0);
 }
 
-// Fencers race over few epochs; each continues with 1 + the greatest until it holds one.
-static void of_racing_fencers_each_epoch_has_one_holder(void **state)
+// Fencers race over few attempts; each continues with 1 + the greatest until it holds one.
+static void of_racing_fencers_each_attempt_has_one_holder(void **state)
 {
     enum { FENCERS = 6, ROUNDS = 8 };
     struct fixture *f = *state;
@@ -283,11 +283,11 @@ static void of_racing_fencers_each_epoch_has_one_holder(void **state)
             if (fork())
                 continue;
             char who[32];
-            int64_t epoch = 1 + 10 * round, greatest;
+            int64_t attempt = 1 + 10 * round, greatest;
             snprintf(who, sizeof who, "fencer-%d-%d", round, i);
-            while (store_fence(&f->store, epoch, who, &greatest, NULL) == ERR_FENCED)
-                epoch = 1 + greatest;
-            _exit(write(pipes[1], &epoch, sizeof epoch) != (ssize_t)sizeof epoch);
+            while (store_fence(&f->store, attempt, who, &greatest, NULL) == ERR_FENCED)
+                attempt = 1 + greatest;
+            _exit(write(pipes[1], &attempt, sizeof attempt) != (ssize_t)sizeof attempt);
         }
         for (int i = 0; i < FENCERS; i++)
             assert_int_equal(read(pipes[0], &won[i], sizeof won[i]), (ssize_t)sizeof won[i]);
@@ -320,9 +320,9 @@ static void a_commit_racing_a_fence_is_listed_or_never_there(void **state)
         usleep((useconds_t)(rand() % 3000));
         assert_int_equal(store_fence(&f->store, round + 1, "attempt", &greatest, &e), 0);
         assert_int_equal(store_scan(&f->store, &f->arena, &list, &n, &e), 0);
-        bool listed = n && list[0].epoch == round;
+        bool listed = n && list[0].attempt == round;
         assert_int_equal(waitpid(zombie, &status, 0), zombie);
-        assert_int_equal(listed, fx_exists(f, arena_printf(&f->arena, "step-00000005.e%d", round)));
+        assert_int_equal(listed, fx_exists(f, arena_printf(&f->arena, "step-00000005.a%d", round)));
         assert_int_equal(listed, WEXITSTATUS(status) == 0);
         committed += listed;
     }
@@ -337,9 +337,9 @@ static void a_deleted_checkpoint_leaves_nothing(void **state)
     fx_save(f, 1, 10);
     assert_int_equal(store_delete(&f->store, 1, 5, &e), 0);
     assert_int_equal(store_delete(&f->store, 1, 5, &e), 0);
-    assert_false(fx_exists(f, "step-00000005.e1"));
+    assert_false(fx_exists(f, "step-00000005.a1"));
     assert_int_equal(count(f, "\\.trash"), 0);
-    assert_true(fx_exists(f, "step-00000010.e1/COMMIT"));
+    assert_true(fx_exists(f, "step-00000010.a1/COMMIT"));
 }
 
 static void a_sweep_takes_what_nobody_needs_and_nothing_else(void **state)
@@ -348,15 +348,15 @@ static void a_sweep_takes_what_nobody_needs_and_nothing_else(void **state)
     fx_save(f, 2, 5);
     fx_prepare(f, 2, 8);
     fx_prepare(f, 2, 10);
-    mkdirat(f->store.fd, ".trash-step-00000001.e1.x", 0755);
-    fx_put(f->store.fd, ".trash-step-00000001.e1.x/COMMIT", "x", 1);
+    mkdirat(f->store.fd, ".trash-step-00000001.a1.x", 0755);
+    fx_put(f->store.fd, ".trash-step-00000001.a1.x/COMMIT", "x", 1);
     fx_put(f->store.fd, ".new-owner.1", "x", 1);
     store_sweep(&f->store, 2, 10);
     assert_int_equal(count(f, "\\.trash"), 0);
     assert_int_equal(count(f, "\\.new"), 0);
-    assert_false(fx_exists(f, ".tmp-step-00000008.e2"));
-    assert_true(fx_exists(f, ".tmp-step-00000010.e2"));
-    assert_true(fx_exists(f, "step-00000005.e2/COMMIT"));
+    assert_false(fx_exists(f, ".tmp-step-00000008.a2"));
+    assert_true(fx_exists(f, ".tmp-step-00000010.a2"));
+    assert_true(fx_exists(f, "step-00000005.a2/COMMIT"));
     assert_true(fx_exists(f, "OWNER"));
 }
 
@@ -374,10 +374,10 @@ static void sweep_when_asked(struct store *s, int fd)
     }
 }
 
-// A host tidies for an older epoch while another one fences: it may take files that have no name yet.
+// A host tidies for an older attempt while another one fences: it may take files that have no name yet.
 static void what_is_swept_before_it_has_its_name_is_written_again(void **state)
 {
-    enum { EPOCHS = 60 };
+    enum { ATTEMPTS = 60 };
     struct fixture *f = *state;
     struct store again = {.fd = -1};
     struct store_owner owner = fx_owner;
@@ -393,10 +393,10 @@ static void what_is_swept_before_it_has_its_name_is_written_again(void **state)
         _exit(0);
     }
     close(pair[0]);
-    for (int64_t epoch = 1; epoch <= EPOCHS && !failed; epoch++) {
+    for (int64_t attempt = 1; attempt <= ATTEMPTS && !failed; attempt++) {
         assert_int_equal(write(pair[1], &byte, 1), 1);
-        failed = store_fence(&f->store, epoch, "an attempt", &greatest, &e);
-        owner.resolved = epoch % 2 ? "name: longer\n" : fx_owner.resolved;
+        failed = store_fence(&f->store, attempt, "an attempt", &greatest, &e);
+        owner.resolved = attempt % 2 ? "name: longer\n" : fx_owner.resolved;
         failed = failed ? failed : store_make(&again, NULL, f->dir, &owner, &e);
         store_close(&again);
         assert_int_equal(read(pair[1], &byte, 1), 1);
@@ -405,7 +405,7 @@ static void what_is_swept_before_it_has_its_name_is_written_again(void **state)
     assert_int_equal(waitpid(sweeper, &status, 0), sweeper);
     if (failed)
         fail_msg("%s", e.text);
-    assert_true(fx_exists(f, "epoch-60"));
+    assert_true(fx_exists(f, "attempt-60"));
 }
 
 static void listing_shows_open_and_damaged_ones(void **state)
@@ -423,7 +423,7 @@ static void listing_shows_open_and_damaged_ones(void **state)
     assert_true(l.items[2].step == 5 && l.items[2].ok && ls_ok(&l));
     ls_clear(&l);
     // The last byte of a shard is a tensor's: only reading it all shows the damage.
-    int fd = openat(f->store.fd, "step-00000010.e1/shard-00003-of-00004.safetensors", O_RDWR);
+    int fd = openat(f->store.fd, "step-00000010.a1/shard-00003-of-00004.safetensors", O_RDWR);
     char last;
     off_t end = lseek(fd, -1, SEEK_END);
     assert_int_equal(pread(fd, &last, 1, end), 1);
@@ -444,7 +444,7 @@ static void listing_shows_open_and_damaged_ones(void **state)
     buf_clear(&json);
     ls_clear(&l);
     char one[1100];
-    snprintf(one, sizeof one, "%s/step-00000005.e1/", f->store.path);
+    snprintf(one, sizeof one, "%s/step-00000005.a1/", f->store.path);
     assert_int_equal(ls_collect(&l, one, true, &e), 0);
     assert_true(l.n == 1 && ls_ok(&l));
     ls_clear(&l);
@@ -463,7 +463,7 @@ static void a_destroyed_folder_is_gone_whole_and_no_link_is_followed(void **stat
     assert_int_equal(mkdir(other, 0700), 0);
     snprintf(path, sizeof path, "%s/kept", other);
     assert_int_equal(close(open(path, O_CREAT | O_WRONLY, 0600)), 0);
-    assert_int_equal(symlinkat(other, f->store.fd, "aside-step-00000005.e1"), 0);
+    assert_int_equal(symlinkat(other, f->store.fd, "aside-step-00000005.a1"), 0);
     assert_int_equal(mkdirat(f->store.fd, ".trash-x", 0700), 0);
     assert_int_equal(mkdirat(f->store.fd, ".trash-x/y", 0700), 0);
     // Another folder that took its place stays.
@@ -500,16 +500,16 @@ int main(void)
         FX_TEST(an_owner_has_no_such_number_of_threads),
         FX_TEST(directories_on_the_way_are_made),
         FX_TEST(a_commit_gives_the_final_name_and_may_be_repeated),
-        FX_TEST(the_newest_is_the_greatest_epoch_then_step),
+        FX_TEST(the_newest_is_the_greatest_attempt_then_step),
         FX_TEST(behind_a_checkpoint_that_a_person_goes_back_to_nothing_is_left),
         FX_TEST(an_attempt_that_is_over_sets_nothing_aside),
         FX_TEST(a_shard_that_is_missing_or_short_stops_the_commit),
-        FX_TEST(an_epoch_that_weft_never_gives_refuses_the_fence_and_is_named),
-        FX_TEST(a_checkpoint_that_was_copied_here_counts_as_its_epoch),
+        FX_TEST(an_attempt_that_weft_never_gives_refuses_the_fence_and_is_named),
+        FX_TEST(a_checkpoint_that_was_copied_here_counts_as_its_attempt),
         FX_TEST(what_only_looks_like_a_checkpoint_is_listed_as_unused),
-        FX_TEST(after_a_fence_the_old_epoch_commits_nothing),
+        FX_TEST(after_a_fence_the_old_attempt_commits_nothing),
         FX_TEST(a_fence_is_repeatable_by_its_attempt_alone),
-        FX_TEST(of_racing_fencers_each_epoch_has_one_holder),
+        FX_TEST(of_racing_fencers_each_attempt_has_one_holder),
         FX_TEST(a_commit_racing_a_fence_is_listed_or_never_there),
         FX_TEST(a_deleted_checkpoint_leaves_nothing),
         FX_TEST(a_sweep_takes_what_nobody_needs_and_nothing_else),

@@ -100,7 +100,7 @@ static void rank_of_blocked(void)
     struct communicator *all;
     struct err e;
     test_join(&w, &all);
-    struct collective_args a = {.op = COLLECTIVE_BARRIER, .name = "epoch"};
+    struct collective_args a = {.op = COLLECTIVE_BARRIER, .name = "attempt"};
     if (test_rank == 1) {
         test_mark("joined");
         for (;;)
@@ -178,7 +178,7 @@ static void rank_of_abort(void)
     struct err e;
     pthread_t thread;
     test_join(&w, &all);
-    struct collective_args a = {.op = COLLECTIVE_BARRIER, .name = "epoch"};
+    struct collective_args a = {.op = COLLECTIVE_BARRIER, .name = "attempt"};
     if (test_rank == 2) // never comes, but stays to the end
         test_await("aborted");
     else if (test_rank == 0) {
@@ -363,11 +363,11 @@ static void pose_as_rank_1(int fd)
 {
     unsigned char hello[64] = {0}, answer[64], proof[32] = {0};
     uint32_t magic = PROGRESS_MAGIC, version = 2;
-    uint64_t epoch = 7;
+    uint64_t attempt = 7;
     int32_t from = 1;
     memcpy(hello, &magic, 4);
     memcpy(hello + 4, &version, 4);
-    memcpy(hello + 8, &epoch, 8);
+    memcpy(hello + 8, &attempt, 8);
     memcpy(hello + 16, &from, 4);
     assert_int_equal(send(fd, hello, sizeof hello, 0), sizeof hello);
     assert_int_equal(recv(fd, answer, sizeof answer, MSG_WAITALL), sizeof answer);
@@ -447,7 +447,7 @@ static void between_callers_who_never_pause_time_is_looked_at(void **state)
     test_begin(2, one_host, WINDOW);
     struct world_options o = {.ranks = 2,
                               .host = "a",
-                              .epoch = 7,
+                              .attempt = 7,
                               .connect_ns = 60 * CLOCK_S,
                               .socket_dir = test.dir,
                               .put = publish_own,
@@ -524,7 +524,7 @@ static void a_call_that_no_machine_answers_is_given_up_long_before_the_others_ar
                               .ranks = 2,
                               .host = "a",
                               .listen = "127.0.0.1:0",
-                              .epoch = 7,
+                              .attempt = 7,
                               .connect_ns = 24 * CLOCK_S,
                               .socket_dir = test.dir,
                               .put = put_nothing,

@@ -125,7 +125,7 @@ static void test_a_preempted_job_continues_from_what_it_saved(void **state)
     world_save(w, job, 4);
     assert_true(world_act(w, VERB(PREEMPT), job));
     assert_state(w, job, RUNNING); // nobody else waits
-    assert_int_equal(world_job(w, job)->epoch, 2);
+    assert_int_equal(world_job(w, job)->attempt, 2);
     assert_int_equal(world_job(w, job)->restore_step, 4);
     assert_int_equal(world_job(w, job)->nfailures, 0);
 }
@@ -470,7 +470,7 @@ static void test_where_a_job_begins_is_named_once_when_it_is_submitted(void **st
     struct world *w = *state;
     char base[33], want[100];
     const char *newer;
-    w->source = "/ckpt/it/step-00000002.e1";
+    w->source = "/ckpt/it/step-00000002.a1";
     w->source_step = 2;
     world_host(w, 0, 4);
     assert_string_equal("", world_submit(w, "it", 1, FROM("it"))); // not itself
@@ -498,7 +498,7 @@ static void test_where_a_job_begins_is_named_once_when_it_is_submitted(void **st
 static void test_a_source_that_still_runs_is_spoken_of(void **state)
 {
     struct world *w = *state;
-    w->source = "/ckpt/it/step-00000002.e1";
+    w->source = "/ckpt/it/step-00000002.a1";
     w->source_step = 2;
     world_host(w, 0, 1);
     world_submit(w, "it", 1, CALM);
@@ -516,9 +516,9 @@ static void test_a_host_that_lies_about_the_source_fails_the_fence(void **state)
         const char *from;
     } lies[] = {
         {NULL, 0, FROM("./base")},
-        {"/base/step-00000002.e1", -5, FROM("./base")},
-        {"/base/step-00000002.e1", 3, FROM("./base")},
-        {"/base/step-00000003.e1", 3, FROM("./base@2")},
+        {"/base/step-00000002.a1", -5, FROM("./base")},
+        {"/base/step-00000002.a1", 3, FROM("./base")},
+        {"/base/step-00000003.a1", 3, FROM("./base@2")},
         {"/base/latest", 2, FROM("./base")},
     };
     struct world *w = *state;
@@ -531,7 +531,7 @@ static void test_a_host_that_lies_about_the_source_fails_the_fence(void **state)
         const char *job = world_submit(w, name, 1, lies[i].from);
         assert_state(w, job, FAILED);
     }
-    w->source = "/base/step-00000002.e1";
+    w->source = "/base/step-00000002.a1";
     w->source_step = 2;
     assert_state(w, world_submit(w, "true", 1, FROM("./base@2")), RUNNING);
 }

@@ -15,7 +15,7 @@ static void test_a_rank_that_dies_after_a_step_is_restarted_at_once(void **state
     world_step(w, job, 3);
     world_die(w, job, 1, 0, 11);
     assert_state(w, job, RUNNING); // no time has passed
-    assert_int_equal(world_job(w, job)->epoch, 2);
+    assert_int_equal(world_job(w, job)->attempt, 2);
     assert_int_equal(world_job(w, job)->restarts, 1);
     assert_int_equal(world_job(w, job)->nfailures, 1);
     assert_int_equal(world_living(w, job), 2);
@@ -305,7 +305,7 @@ static void test_a_lost_peer_that_nobody_explains_costs_nothing(void **state)
     world_die(w, job, 0, RANK_EXIT_LOST, 0);
     world_pass(w, 2000);
     assert_state(w, job, RUNNING);
-    assert_int_equal(world_job(w, job)->epoch, 2);
+    assert_int_equal(world_job(w, job)->attempt, 2);
     assert_int_equal(world_job(w, job)->nfailures, 0);
 }
 
@@ -365,7 +365,7 @@ static void test_a_hang_is_named_and_its_attempt_killed(void **state)
     world_page(w, job, 0, 4, RANK_RUNNING, 31);
     world_page(w, job, 1, 4, RANK_RUNNING, 30);
     world_pass(w, 4500);
-    assert_int_equal(world_job(w, job)->epoch, 1);
+    assert_int_equal(world_job(w, job)->attempt, 1);
     world_pass(w, 1500);
     assert_int_equal(world_events(w, job, "hang"), 1);
     const char *text = world_event_text(w, job, "hang");
@@ -373,7 +373,7 @@ static void test_a_hang_is_named_and_its_attempt_killed(void **state)
     assert_non_null(strstr(text, "step 4"));
     assert_non_null(strstr(text, "30"));
     assert_state(w, job, RUNNING);
-    assert_int_equal(world_job(w, job)->epoch, 2);
+    assert_int_equal(world_job(w, job)->attempt, 2);
     assert_int_equal(world_job(w, job)->nfailures, 1);
 }
 
@@ -389,7 +389,7 @@ static void test_a_silent_agent_is_not_a_hang(void **state)
     world_pass(w, 3000);
     assert_int_equal(world_events(w, job, "hang"), 0);
     assert_state(w, job, RUNNING);
-    assert_int_equal(world_job(w, job)->epoch, 1);
+    assert_int_equal(world_job(w, job)->attempt, 1);
 }
 
 static void test_a_final_checkpoint_that_cannot_be_written_holds_the_job(void **state)
@@ -424,10 +424,10 @@ static void test_all_ranks_leaving_without_the_last_checkpoint_is_no_success(voi
     world_step(w, job, 2);
     world_die(w, job, 0, 0, 0);
     assert_state(w, job, RUNNING);
-    assert_int_equal(world_job(w, job)->epoch, 1);
+    assert_int_equal(world_job(w, job)->attempt, 1);
     world_die(w, job, 1, 0, 0);
     assert_state(w, job, RUNNING);
-    assert_int_equal(world_job(w, job)->epoch, 2);
+    assert_int_equal(world_job(w, job)->attempt, 2);
 }
 
 static void test_ranks_that_do_not_leave_after_the_last_checkpoint_are_killed(void **state)
@@ -442,13 +442,13 @@ static void test_ranks_that_do_not_leave_after_the_last_checkpoint_are_killed(vo
     assert_int_equal(world_living(w, job), 0);
 }
 
-static void test_frames_of_another_epoch_are_ignored(void **state)
+static void test_frames_of_another_attempt_are_ignored(void **state)
 {
     struct world *w = *state;
     const char *job = world_job_alone(w, 1, "");
     world_step(w, job, 2);
     struct world_attempt *at = world_at(w, 0, job);
-    at->epoch = 7; // an agent that speaks of an epoch that is not
+    at->number = 7; // an agent that speaks of an attempt that is not
     world_save(w, job, 4);
     assert_int_equal(w->nsaves, 0);
     assert_int_equal(world_job(w, job)->committed_step, -1);
@@ -610,12 +610,12 @@ static void test_what_a_lost_host_was_writing_is_swept_when_the_job_is_cancelled
     assert_true(world_act(w, WEFT__V1__VERB__CANCEL, job));
     world_pass(w, 1000);
     assert_int_equal(w->tidied, 1);
-    assert_int_equal(w->tidied_epoch, 2); // what lives there has epoch 1
+    assert_int_equal(w->tidied_attempt, 2); // what lives there has attempt 1
     assert_int_equal(world_job(w, job)->untidy, 0);
     assert_true(world_act(w, WEFT__V1__VERB__RESUME, job));
     world_host(w, 2, 1);
     assert_state(w, job, RUNNING);
-    assert_int_equal(world_job(w, job)->epoch, 3);
+    assert_int_equal(world_job(w, job)->attempt, 3);
 }
 
 static void test_a_folder_is_swept_once_somebody_is_there(void **state)
@@ -680,7 +680,7 @@ int main(void)
         CASE(test_a_crash_while_draining_continues_to_the_goal),
         CASE(test_all_ranks_leaving_without_the_last_checkpoint_is_no_success),
         CASE(test_ranks_that_do_not_leave_after_the_last_checkpoint_are_killed),
-        CASE(test_frames_of_another_epoch_are_ignored),
+        CASE(test_frames_of_another_attempt_are_ignored),
         CASE(test_what_a_lost_host_was_writing_is_swept_when_the_job_is_cancelled),
         CASE(test_a_folder_is_swept_once_somebody_is_there),
         CASE(test_saves_that_fail_are_shown_with_their_time_until_one_succeeds),

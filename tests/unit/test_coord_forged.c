@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A worker with a valid certificate that lies: every frame that the protocol knows, against what
-// nobody asked it, jobs that are not its own, epochs that are not, and ranks of another host; and a
+// nobody asked it, jobs that are not its own, attempts that are not, and ranks of another host; and a
 // storm of such frames and of clients' calls. The messages are made from their descriptors, so a
 // frame that is added is tried here without a line.
 #include "common/attempt/frame.h"
@@ -17,7 +17,7 @@ enum { LIAR = 1 }; // the host
 
 struct claim { // what a message says, wherever a field of that name is
     const char *job;
-    uint64_t epoch;
+    uint64_t attempt;
     int rank;
 };
 struct forger {
@@ -37,8 +37,8 @@ static int64_t make_number(struct forger *f, const char *name)
 {
     static const int64_t odd[] = {0,  1,  2,          5,         7,         10,       -1,
                                   70, 74, 1000000000, INT32_MAX, INT64_MAX, INT64_MIN};
-    if (!strcmp(name, "epoch"))
-        return (int64_t)f->claim.epoch;
+    if (!strcmp(name, "attempt"))
+        return (int64_t)f->claim.attempt;
     if (!strcmp(name, "rank"))
         return f->claim.rank;
     return f->seed ? odd[draw(f, sizeof odd / sizeof *odd)] : 5;
@@ -218,11 +218,11 @@ static int list_lies(const struct jobs *j, struct lie out[12])
         {"a job that runs on another host", {j->other, 1, 0}, false},
         {"a job that nobody knows", {"ffffffffffffffffffffffffffffffff", 1, 0}, false},
         {"a job without a name", {"", 1, 0}, false},
-        {"an epoch before the first", {j->own, 0, 0}, false},
-        {"an epoch to come", {j->own, 2, 0}, false},
-        {"the last epoch of all", {j->own, EPOCH_MAX, 0}, false},
-        {"an epoch that cannot be", {j->own, UINT64_MAX, 0}, false},
-        {"a greater epoch of another host's job", {j->other, 7, 0}, false},
+        {"an attempt before the first", {j->own, 0, 0}, false},
+        {"an attempt to come", {j->own, 2, 0}, false},
+        {"the last attempt of all", {j->own, ATTEMPT_MAX, 0}, false},
+        {"an attempt that cannot be", {j->own, UINT64_MAX, 0}, false},
+        {"a greater attempt of another host's job", {j->other, 7, 0}, false},
         {"a rank of another host", {j->shared, 1, j->foreign}, true},
         {"a rank that is not there", {j->shared, 1, 7}, true},
         {"no rank", {j->shared, 1, -1}, true},
@@ -293,7 +293,7 @@ static void test_answers_that_nobody_asked_for_are_not_heard(void **state)
             d = *all;
             d.op = (Weft__V1__StorageOp)op;
             d.ok = ok;
-            d.attempt = frame_text(world_job(w, j.own)->attempt_id);
+            d.attempt_id = frame_text(world_job(w, j.own)->attempt_id);
             UP(up, STORAGE, storage, &d);
             world_up(w, LIAR, &up);
             assert_same_rows(w, &was, "an answer about storage", "what nobody asked");
@@ -333,7 +333,7 @@ static void test_no_attempt_is_believed_that_a_registration_brings_and_is_not_it
         NEW(AttemptHere, attempt_here, shared);
         own.job = j.own;
         shared.job = j.shared;
-        own.epoch = shared.epoch = 1;
+        own.attempt = shared.attempt = 1;
         f.claim = lies[l].claim;
         Weft__V1__AttemptHere *forged = (Weft__V1__AttemptHere *)(void *)make_message(
             &f, &weft__v1__attempt_here__descriptor, -1);
@@ -369,10 +369,10 @@ static int count_of_storm(void)
 
 static void say_anything(struct forger *f, const struct jobs *j)
 {
-    static const uint64_t epochs[] = {0, 1, 2, 3, EPOCH_MAX, UINT64_MAX};
+    static const uint64_t attempts[] = {0, 1, 2, 3, ATTEMPT_MAX, UINT64_MAX};
     const char *const jobs[] = {j->other, j->own, j->shared,
                                 "",       "x",    "ffffffffffffffffffffffffffffffff"};
-    f->claim = (struct claim){jobs[draw(f, 6)], epochs[draw(f, 6)], (int)draw(f, 4) - 1};
+    f->claim = (struct claim){jobs[draw(f, 6)], attempts[draw(f, 6)], (int)draw(f, 4) - 1};
     world_up(f->w, LIAR, (Weft__V1__Up *)(void *)make_message(f, ups, -1));
     arena_clear(&f->a);
 }
@@ -435,7 +435,7 @@ static void test_a_storm_of_lies_touches_nobody_else_s_job(void **state)
     }
     const struct job_record *is = world_job(w, j.other);
     assert_int_equal(is->state, STATE(RUNNING));
-    assert_int_equal(is->epoch, 1);
+    assert_int_equal(is->attempt, 1);
     assert_int_equal(is->restarts, 0);
     assert_int_equal(world_events(w, j.other, "failed") + world_events(w, j.other, "lost"), 0);
     world_finish(w, j.other);

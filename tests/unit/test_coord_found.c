@@ -146,7 +146,7 @@ static void attach(struct rig *r, const char *root)
     up.body_case = WEFT__V1__UP__BODY_STORAGE;    \
     up.storage = &done
 
-static void report_texts(struct rig *r, const char *job, uint64_t epoch, int64_t step,
+static void report_texts(struct rig *r, const char *job, uint64_t attempt, int64_t step,
                          const char *owner, const char *saved)
 {
     NEW_UP(up, done);
@@ -154,14 +154,14 @@ static void report_texts(struct rig *r, const char *job, uint64_t epoch, int64_t
     Weft__V1__Checkpoint ckpt, *ckpts[] = {&ckpt, &ckpt};
     weft__v1__found_job__init(&found);
     weft__v1__checkpoint__init(&ckpt);
-    ckpt.epoch = 3;
+    ckpt.attempt = 3;
     ckpt.step = step;
     found.job = frame_text(job);
     found.name = frame_text("lost");
     found.resolved = frame_text(owner);
     found.saved = frame_text(saved);
     found.store = frame_text("/ckpt/lost-aaaabbbb");
-    found.epoch = epoch;
+    found.attempt = attempt;
     found.threads = r->threads;
     found.n_committed = 2; // the same twice
     found.committed = ckpts;
@@ -170,9 +170,9 @@ static void report_texts(struct rig *r, const char *job, uint64_t epoch, int64_t
     say(r, &up);
 }
 
-static void report(struct rig *r, const char *job, uint64_t epoch, int64_t step)
+static void report(struct rig *r, const char *job, uint64_t attempt, int64_t step)
 {
-    report_texts(r, job, epoch, step, resolved, "");
+    report_texts(r, job, attempt, step, resolved, "");
 }
 
 static void a_lost_database_finds_its_jobs_again(void **state)
@@ -190,7 +190,7 @@ static void a_lost_database_finds_its_jobs_again(void **state)
     assert_non_null(strstr(s->text, "`weft adopt` takes it"));
     assert_string_equal(s->found, "alpha");
     assert_true(s->in_trouble); // it waits for `weft adopt`
-    assert_int_equal(s->epoch, 4);
+    assert_int_equal(s->attempt, 4);
     assert_int_equal(s->checkpoint_step, 60);
     assert_int_equal(coord_checkpoints(r->c, "lost", &a, NULL)->n_checkpoints, 1);
     attach_as(r, 2, "beta", "/ckpt");
@@ -230,16 +230,16 @@ static void what_cannot_be_is_not_believed(void **state)
     begin(r, cluster, NULL);
     static const struct {
         const char *job;
-        uint64_t epoch;
+        uint64_t attempt;
         int64_t step;
         int threads;
-    } lies[] = {{"no id", 4, 60, 2},   {lost_job, 2, 60, 2}, // its checkpoint is of epoch 3
+    } lies[] = {{"no id", 4, 60, 2},   {lost_job, 2, 60, 2}, // its checkpoint is of attempt 3
                 {lost_job, 4, -1, 2},  {lost_job, UINT64_MAX, 60, 2},
                 {lost_job, 4, 60, -1}, {lost_job, 4, 60, 1025}};
     for (int i = 0; i < 6; i++) {
         attach_as(r, 1 + i, "alpha", "/ckpt");
         r->threads = lies[i].threads;
-        report(r, lies[i].job, lies[i].epoch, lies[i].step);
+        report(r, lies[i].job, lies[i].attempt, lies[i].step);
     }
     assert_int_equal(r->asked, 6);
     assert_int_equal(coord_jobs(r->c, true, 0, 0, &a)->n_jobs, 0);
@@ -418,7 +418,7 @@ static void hosts_that_report_different_things_of_a_job_are_named(void **state)
     report(r, lost_job, 4, 60);
     attach_as(r, 2, "beta", "/ckpt");
     report(r, lost_job, 9, 60);
-    assert_non_null(strstr(r->events, "found: host beta reports epoch 9"));
+    assert_non_null(strstr(r->events, "found: host beta reports attempt 9"));
 }
 
 #define CASE(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
@@ -441,7 +441,7 @@ static void a_list_is_taken_in_pieces(void **state)
         found[i].name = frame_text("lost");
         found[i].resolved = frame_text(resolved);
         found[i].store = frame_text("/ckpt/lost");
-        found[i].epoch = 1;
+        found[i].attempt = 1;
         facts[i] = read_facts(&a, resolved, "", "");
     }
     done.n_found = JOBS;

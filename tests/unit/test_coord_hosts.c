@@ -17,10 +17,10 @@ static void test_a_host_that_is_not_heard_for_a_lease_is_fenced(void **state)
     world_step(w, job, 2);
     w->hosts[lost].stopped = true;
     world_pass(w, 9000);
-    assert_int_equal(world_job(w, job)->epoch, 1);
+    assert_int_equal(world_job(w, job)->attempt, 1);
     world_pass(w, 3500);
     assert_state(w, job, RUNNING); // on the other
-    assert_int_equal(world_job(w, job)->epoch, 2);
+    assert_int_equal(world_job(w, job)->attempt, 2);
     assert_int_equal(world_job(w, job)->nfailures, 0);
     assert_int_equal(world_events(w, job, "lost"), 1);
     assert_string_equal(world_job(w, job)->placement[0].host, w->hosts[1 - lost].id);
@@ -43,7 +43,7 @@ static void test_a_fenced_incarnation_is_never_accepted_again(void **state)
     assert_string_not_equal(w->hosts[0].incarnation, old);
     world_pass(w, 500);
     assert_state(w, job, RUNNING);
-    assert_int_equal(world_job(w, job)->epoch, 2);
+    assert_int_equal(world_job(w, job)->attempt, 2);
 }
 
 static void test_a_host_that_is_fenced_was_seen_when_it_was_heard_last(void **state)
@@ -135,7 +135,7 @@ static void test_a_worker_that_restarts_proves_that_its_ranks_are_gone(void **st
     world_step(w, job, 2);
     world_reborn(w, 0);
     assert_state(w, job, RUNNING);
-    assert_int_equal(world_job(w, job)->epoch, 2);
+    assert_int_equal(world_job(w, job)->attempt, 2);
     assert_int_equal(world_job(w, job)->nfailures, 0);
 }
 
@@ -149,7 +149,7 @@ static void test_a_reconnect_changes_nothing(void **state)
     world_attach(w, 0);
     world_pass(w, 1000);
     assert_state(w, job, RUNNING);
-    assert_int_equal(world_job(w, job)->epoch, 1);
+    assert_int_equal(world_job(w, job)->attempt, 1);
     assert_int_equal(w->starts, 1);
 }
 
@@ -163,7 +163,7 @@ static void test_a_rank_that_died_while_its_agent_was_away_is_reported_later(voi
     *k = (struct world_rank){.ended = true, .device = k->device, .code = 70, .step = 2};
     world_attach(w, 0);
     assert_state(w, job, RUNNING);
-    assert_int_equal(world_job(w, job)->epoch, 2);
+    assert_int_equal(world_job(w, job)->attempt, 2);
     assert_int_equal(world_job(w, job)->nfailures, 1);
 }
 
@@ -179,7 +179,7 @@ static void test_a_pause_of_the_coordinator_begins_a_lease_of_grace(void **state
     world_step(w, job, 3);
     world_pass(w, 3000);
     assert_state(w, job, RUNNING);
-    assert_int_equal(world_job(w, job)->epoch, 1);
+    assert_int_equal(world_job(w, job)->attempt, 1);
     assert_int_equal(w->fenced_out, 0);
 }
 
@@ -199,7 +199,7 @@ static void test_an_attempt_that_the_database_does_not_know_is_stopped(void **st
     struct world *w = *state;
     world_host(w, 0, 1);
     struct world_attempt *at = &w->hosts[0].attempts[0];
-    *at = (struct world_attempt){.used = true, .epoch = 4, .nranks = 1};
+    *at = (struct world_attempt){.used = true, .number = 4, .nranks = 1};
     strcpy(at->job, "0123456789abcdef0123456789abcdef");
     at->ranks[0].alive = true;
     world_detach(w, 0);

@@ -21,8 +21,8 @@ static void answer_fence(struct world *w, const char *job, Weft__V1__StorageDone
     const struct job_record *row = world_job(w, job);
     d->op = WEFT__V1__STORAGE_OP__STORAGE_FENCE;
     d->job = frame_text(row->id);
-    d->epoch = row->epoch;
-    d->attempt = frame_text(row->attempt_id);
+    d->attempt = row->attempt;
+    d->attempt_id = frame_text(row->attempt_id);
     UP(up, STORAGE, storage, d);
     world_up(w, 0, &up);
 }
@@ -37,7 +37,7 @@ static void test_a_checkpoint_that_was_never_decided_is_not_believed(void **stat
     w->no_fence = true;
     const char *job = world_submit(w, "tiny", 1, CALM);
     weft__v1__checkpoint__init(&row);
-    row.epoch = 1;
+    row.attempt = 1;
     row.step = world_job(w, job)->steps; // nothing would be left to do
     d.ok = true;
     d.store = frame_text("/ckpt/tiny");
@@ -55,7 +55,7 @@ static void test_a_checkpoint_that_was_never_decided_is_not_believed(void **stat
 static void test_a_list_of_checkpoints_with_nonsense_in_it_is_sorted_out(void **state)
 {
     static const struct {
-        uint64_t epoch;
+        uint64_t attempt;
         int64_t step;
     } told[] = {{1, 4}, {3, -1}, {1, 4}, {UINT64_MAX, 2}, {1, 2}, {1, 4}};
     enum { TOLD = sizeof told / sizeof *told };
@@ -68,7 +68,7 @@ static void test_a_list_of_checkpoints_with_nonsense_in_it_is_sorted_out(void **
     world_restart(w); // the rows are of a time before those saves
     for (int i = 0; i < TOLD; i++) {
         weft__v1__checkpoint__init(&rows[i]);
-        rows[i].epoch = told[i].epoch;
+        rows[i].attempt = told[i].attempt;
         rows[i].step = told[i].step;
         list[i] = &rows[i];
     }
@@ -79,13 +79,13 @@ static void test_a_list_of_checkpoints_with_nonsense_in_it_is_sorted_out(void **
     answer_fence(w, job, &d);
     assert_state(w, job, RUNNING);
     assert_int_equal(world_job(w, job)->committed_step, 4);
-    assert_string_equal(world_job(w, job)->restore, "step-00000004.e1");
+    assert_string_equal(world_job(w, job)->restore, "step-00000004.a1");
     assert_int_equal(world_events(w, job, "unused"), 2); // and nobody needs to wonder
     world_restart(w);                                    // and its rows are read again
     assert_state(w, job, RUNNING);
 }
 
-static void test_an_epoch_that_no_folder_can_hold_fails_the_job_that_found_it(void **state)
+static void test_an_attempt_that_no_folder_can_hold_fails_the_job_that_found_it(void **state)
 {
     struct world *w = *state;
     NEW(StorageDone, storage_done, d);
@@ -95,7 +95,7 @@ static void test_an_epoch_that_no_folder_can_hold_fails_the_job_that_found_it(vo
     d.greatest = UINT64_MAX;
     answer_fence(w, job, &d);
     assert_state(w, job, FAILED);
-    assert_int_equal(world_job(w, job)->epoch, 1);
+    assert_int_equal(world_job(w, job)->attempt, 1);
     assert_non_null(strstr(world_job(w, job)->diagnosis, "18446744073709551615"));
 }
 
@@ -103,13 +103,13 @@ static void test_checkpoints_that_are_not_used_are_reported_with_why(void **stat
 {
     struct world *w = *state;
     NEW(StorageDone, storage_done, d);
-    char *unused[] = {frame_text("step-00000020.e100000000000000000")};
+    char *unused[] = {frame_text("step-00000020.a100000000000000000")};
     Weft__V1__Checkpoint bad, *list[] = {&bad};
     weft__v1__checkpoint__init(&bad);
     world_host(w, 0, 1);
     w->no_fence = true;
     const char *job = world_submit(w, "tiny", 1, CALM);
-    bad.epoch = 1;
+    bad.attempt = 1;
     bad.step = 8;
     bad.bad = true;
     bad.why = frame_text("shard-00001: digest differs");
@@ -121,19 +121,19 @@ static void test_checkpoints_that_are_not_used_are_reported_with_why(void **stat
     d.n_committed = 1;
     answer_fence(w, job, &d);
     assert_int_equal(world_events(w, job, "unused"), 2);
-    assert_non_null(strstr(world_event_text(w, job, "unused"), "step-00000020.e1000000000"));
+    assert_non_null(strstr(world_event_text(w, job, "unused"), "step-00000020.a1000000000"));
 }
 
-// A greater epoch is the folder's to tell: the fence of the next attempt finds it, or the next save.
-static void test_a_greater_epoch_is_not_learnt_from_a_host(void **state)
+// A greater attempt is the folder's to tell: the fence of the next attempt finds it, or the next save.
+static void test_a_greater_attempt_is_not_learnt_from_a_host(void **state)
 {
-    static const uint64_t told[] = {2, 7, EPOCH_MAX, UINT64_MAX};
+    static const uint64_t told[] = {2, 7, ATTEMPT_MAX, UINT64_MAX};
     struct world *w = *state;
     const char *job = world_job_alone(w, 1, CALM);
     world_step(w, job, 3);
     for (size_t i = 0; i < sizeof told / sizeof *told; i++) {
         struct world_attempt *at = &w->hosts[1].attempts[0]; // of a host that never had the job
-        *at = (struct world_attempt){.used = true, .epoch = told[i], .nranks = 1};
+        *at = (struct world_attempt){.used = true, .number = told[i], .nranks = 1};
         strcpy(at->job, job);
         at->ranks[0].alive = true;
         world_host(w, 1, 1);
@@ -141,11 +141,11 @@ static void test_a_greater_epoch_is_not_learnt_from_a_host(void **state)
         world_detach(w, 1);
     }
     assert_state(w, job, RUNNING);
-    assert_int_equal(world_job(w, job)->epoch, 1);
+    assert_int_equal(world_job(w, job)->attempt, 1);
     assert_int_equal(world_events(w, job, "lost"), 0);
     world_act(w, WEFT__V1__VERB__HOLD, job);
     world_act(w, WEFT__V1__VERB__RESUME, job);
-    assert_int_equal(world_job(w, job)->epoch, 2);
+    assert_int_equal(world_job(w, job)->attempt, 2);
 }
 
 static void test_what_is_said_of_ranks_before_the_first_start_is_of_another_attempt(void **state)
@@ -159,7 +159,7 @@ static void test_what_is_said_of_ranks_before_the_first_start_is_of_another_atte
     w->no_storage = true;
     const char *job = world_submit(w, "tiny", 1, CALM);
     p.job = end.job = frame_text(job);
-    p.epoch = end.epoch = 1;
+    p.attempt = end.attempt = 1;
     p.n_ranks = 1;
     p.ranks = pages;
     page.state = RANK_RUNNING;
@@ -176,7 +176,7 @@ static void test_what_is_said_of_ranks_before_the_first_start_is_of_another_atte
     world_detach(w, 0);
     world_attach(w, 0); // asked again
     assert_state(w, job, RUNNING);
-    assert_int_equal(world_job(w, job)->epoch, 1);
+    assert_int_equal(world_job(w, job)->attempt, 1);
 }
 
 static void test_steps_beyond_the_last_are_not_believed(void **state)
@@ -330,7 +330,7 @@ static void test_the_last_lines_of_an_event_are_bounded(void **state)
     const char *job = world_job_alone(w, 1, CALM);
     memset(lines, 'x', LONG - 1);
     end.job = frame_text(job);
-    end.epoch = 1;
+    end.attempt = 1;
     end.code = RANK_EXIT_CONFIG;
     end.log = lines;
     UP(up, RANK_END, rank_end, &end);
@@ -361,9 +361,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(test_a_list_of_checkpoints_with_nonsense_in_it_is_sorted_out),
         CASE(test_a_checkpoint_that_was_never_decided_is_not_believed),
-        CASE(test_an_epoch_that_no_folder_can_hold_fails_the_job_that_found_it),
+        CASE(test_an_attempt_that_no_folder_can_hold_fails_the_job_that_found_it),
         CASE(test_checkpoints_that_are_not_used_are_reported_with_why),
-        CASE(test_a_greater_epoch_is_not_learnt_from_a_host),
+        CASE(test_a_greater_attempt_is_not_learnt_from_a_host),
         CASE(test_what_is_said_of_ranks_before_the_first_start_is_of_another_attempt),
         CASE(test_steps_beyond_the_last_are_not_believed),
         CASE(test_barriers_without_end_are_refused_and_forgotten),

@@ -149,7 +149,7 @@ static void answer_to(struct desk *d, uint64_t question, int host, unsigned lack
     int32_t missing[3];
     char *why[3];
     m.ok = true;
-    m.epoch = question;
+    m.attempt = question;
     m.missing = missing;
     m.missing_why = why;
     for (int i = 0; i < 3; i++) {
@@ -249,7 +249,7 @@ static void one_worker_counts_once(void **state)
     attach_hosts(d, 2, 1);
     ask(d, 1, "/data/x");
     m.ok = true;
-    m.epoch = d->looks.last_question;
+    m.attempt = d->looks.last_question;
     m.missing = missing;
     m.n_missing = 3;
     assert_true(data_looks_hear(&d->looks, CONN, &m));

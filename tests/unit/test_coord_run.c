@@ -120,13 +120,13 @@ static void test_no_start_goes_out_before_the_fence_has_answered(void **state)
     assert_state(w, job, RUNNING);
 }
 
-static void test_a_fence_that_finds_a_greater_epoch_is_passed(void **state)
+static void test_a_fence_that_finds_a_greater_attempt_is_passed(void **state)
 {
     struct world *w = *state;
     w->fences[0] = 41;
     const char *job = world_job_alone(w, 1, "");
     assert_state(w, job, RUNNING);
-    assert_int_equal(world_job(w, job)->epoch, 42);
+    assert_int_equal(world_job(w, job)->attempt, 42);
 }
 
 static void test_the_newest_good_checkpoint_is_restored(void **state)
@@ -135,7 +135,7 @@ static void test_the_newest_good_checkpoint_is_restored(void **state)
     w->no_fence = true;
     const char *job = world_job_alone(w, 1, "");
     for (int i = 0; i < 3; i++) {
-        w->saves[i] = (struct world_save){.epoch = 1, .step = 2 * (i + 1), .bad = i == 2};
+        w->saves[i] = (struct world_save){.attempt = 1, .step = 2 * (i + 1), .bad = i == 2};
         memcpy(w->saves[i].job, job, 33);
     }
     w->nsaves = 3;
@@ -145,7 +145,7 @@ static void test_the_newest_good_checkpoint_is_restored(void **state)
     world_restart(w);
     world_attach(w, 0);
     assert_state(w, job, RUNNING);
-    assert_string_equal(world_job(w, job)->restore, "step-00000004.e1");
+    assert_string_equal(world_job(w, job)->restore, "step-00000004.a1");
     assert_int_equal(world_job(w, job)->restore_step, 4);
 }
 
@@ -156,7 +156,7 @@ static void test_the_last_checkpoint_found_by_the_scan_ends_the_job(void **state
     w->no_commit = true;
     world_finish(w, job); // the order is out, its answer is lost with the host
     assert_state(w, job, RUNNING);
-    w->saves[0] = (struct world_save){.epoch = 1, .step = 10};
+    w->saves[0] = (struct world_save){.attempt = 1, .step = 10};
     memcpy(w->saves[0].job, job, 33);
     w->nsaves = 1;
     world_reborn(w, 0);
@@ -287,7 +287,7 @@ static void test_a_start_that_was_not_heard_of_goes_out_again_after_a_restart(vo
     world_restart(w);
     assert_state(w, job, RUNNING);
     assert_int_equal(w->starts, 2);
-    assert_int_equal(world_job(w, job)->epoch, 1);
+    assert_int_equal(world_job(w, job)->attempt, 1);
 }
 
 static void test_a_restart_between_ready_and_running_finds_the_ranks(void **state)
@@ -358,7 +358,7 @@ static void test_a_restart_while_recovering_continues_to_the_goal(void **state)
     w->hosts[1].stopped = false;
     world_restart(w);
     assert_state(w, job, RUNNING);
-    assert_int_equal(world_job(w, job)->epoch, 2);
+    assert_int_equal(world_job(w, job)->attempt, 2);
 }
 
 static void test_barrier_answers_are_brought_back(void **state)
@@ -506,7 +506,7 @@ int main(void)
         CASE(test_updates_that_were_dropped_are_in_the_history_ever_more_rarely),
         CASE(test_a_job_larger_than_one_host_spans_two),
         CASE(test_no_start_goes_out_before_the_fence_has_answered),
-        CASE(test_a_fence_that_finds_a_greater_epoch_is_passed),
+        CASE(test_a_fence_that_finds_a_greater_attempt_is_passed),
         CASE(test_the_newest_good_checkpoint_is_restored),
         CASE(test_the_last_checkpoint_found_by_the_scan_ends_the_job),
         CASE(test_a_store_that_is_not_shared_fails_the_job_naming_the_host),

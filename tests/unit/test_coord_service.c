@@ -581,7 +581,7 @@ static uint64_t heard_looks(struct fixture *p, const uint64_t *workers, int n)
             assert_int_equal(d->storage->n_paths, 2);
             assert_string_equal(d->storage->paths[1], "y");
             assert_true(d->storage->literal); // images and labels
-            id = d->storage->epoch;
+            id = d->storage->attempt;
             heard_by++;
         }
         rpc_event_clear(&ev);
@@ -596,7 +596,7 @@ static void say_missing(struct fixture *p, uint64_t c, uint64_t id, unsigned pat
     Weft__V1__StorageDone d;
     weft__v1__storage_done__init(&d);
     d.op = WEFT__V1__STORAGE_OP__STORAGE_LOOK;
-    d.epoch = id;
+    d.attempt = id;
     d.ok = true;
     d.missing = missing;
     for (int i = 0; i < 32; i++)

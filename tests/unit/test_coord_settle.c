@@ -26,7 +26,7 @@ static void test_all_ends_of_one_registration_are_one_failure(void **state)
     at->reaped = true;
     world_attach(w, 0);
     assert_state(w, job, RUNNING);
-    assert_int_equal(world_job(w, job)->epoch, 2);
+    assert_int_equal(world_job(w, job)->attempt, 2);
     assert_int_equal(world_job(w, job)->restarts, 1);
     assert_int_equal(world_job(w, job)->nfailures, 1);
     assert_int_equal(world_events(w, job, "failed"), 1);

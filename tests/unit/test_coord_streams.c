@@ -60,11 +60,11 @@ Weft__V1__JobStatus *coord_status(const struct coord *c, const char *target, str
     return s;
 }
 
-int coord_log_hosts(const struct coord *c, const char *target, int rank, uint64_t epoch,
+int coord_log_hosts(const struct coord *c, const char *target, int rank, uint64_t attempt,
                     uint64_t *conns, int max, char job[ID_LEN], struct err *e)
 {
     (void)c, (void)rank, (void)max;
-    if (epoch > NEWEST) {
+    if (attempt > NEWEST) {
         err_set(e, ERR_INVALID, "no such attempt yet");
         return -1;
     }
@@ -93,12 +93,12 @@ int db_events(struct db *s, const char *job, uint64_t seq, struct arena *a, Weft
 
 // ---- what clients ask ----
 
-static void read_logs_of(struct streams *s, uint64_t epoch, bool follow)
+static void read_logs_of(struct streams *s, uint64_t attempt, bool follow)
 {
     Weft__V1__LogsRequest q;
     weft__v1__logs_request__init(&q);
     q.job = frame_text("job");
-    q.epoch = epoch;
+    q.attempt = attempt;
     q.follow = follow;
     streams_logs(s, READER, &q);
 }

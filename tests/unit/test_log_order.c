@@ -7,13 +7,13 @@
 #include "coordinator/cli/log_order.h"
 #include "tests/unit/unit.h"
 
-// Rank 0's log of an epoch goes on with `text`, which begins at `from`.
-static void hear(struct log_order *o, uint64_t epoch, int64_t from, const char *text)
+// Rank 0's log of an attempt goes on with `text`, which begins at `from`.
+static void hear(struct log_order *o, uint64_t attempt, int64_t from, const char *text)
 {
     Weft__V1__LogLines m;
     weft__v1__log_lines__init(&m);
     m.host = frame_text("h");
-    m.epoch = epoch;
+    m.attempt = attempt;
     m.text.data = (uint8_t *)frame_text(text);
     m.text.len = strlen(text);
     m.ends_at = from + (int64_t)m.text.len;

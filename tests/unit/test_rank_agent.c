@@ -21,7 +21,7 @@
 #include "tests/unit/unit.h"
 #include "worker/local_leader.h"
 
-enum { RANKS = 2, SAMPLES = 64, EPOCH = 4, WATCHDOG_S = 120 };
+enum { RANKS = 2, SAMPLES = 64, ATTEMPT = 4, WATCHDOG_S = 120 };
 
 static char top[TEMP_FOLDER_MAX], program[PATH_MAX];
 static const struct store_owner owner = {"cluster-a", "0123456789abcdef", "tiny", "steps: 10\n", 0};
@@ -91,7 +91,7 @@ static void agent_init(struct agent *a, int ranks, int steps)
     snprintf(a->metrics, sizeof a->metrics, "%s/rows.jsonl", top);
     snprintf(a->path, sizeof a->path, "%s/%s", top, a->store.path);
     weft__rank__assign__init(s);
-    s->epoch = EPOCH;
+    s->attempt = ATTEMPT;
     s->job_text = a->job;
     s->job_hash = s->job_id = s->cluster_id = s->attempt_id = s->run_id = id;
     s->key.data = key;
@@ -263,17 +263,17 @@ static void a_stop_of_the_agent_drains_all_ranks_at_one_step(void **state)
     agent_clear(&a);
 }
 
-static void a_rank_whose_epoch_is_over_does_not_begin(void **state)
+static void a_rank_whose_attempt_is_over_does_not_begin(void **state)
 {
     (void)state;
     struct agent a;
     int64_t greatest;
     agent_init(&a, 2, 20);
-    assert_int_equal(store_fence(&a.store, EPOCH + 1, "a newer attempt", &greatest, NULL), 0);
+    assert_int_equal(store_fence(&a.store, ATTEMPT + 1, "a newer attempt", &greatest, NULL), 0);
     agent_spawn(&a);
     serve(&a, NULL);
     assert_all_end(&a, RANK_EXIT_LOST);
-    assert_non_null(strstr(a.lead.ranks[0].why, "epoch 4 is over: epoch 5 has begun"));
+    assert_non_null(strstr(a.lead.ranks[0].why, "attempt 4 is over: attempt 5 has begun"));
     assert_int_equal(a.lead.committed, -1);
     agent_clear(&a);
 }
@@ -428,7 +428,7 @@ int main(void)
         CASE(two_ranks_train_to_the_end_under_an_agent),
         CASE(the_end_of_its_descriptor_ends_a_rank_with_69),
         CASE(a_stop_of_the_agent_drains_all_ranks_at_one_step),
-        CASE(a_rank_whose_epoch_is_over_does_not_begin),
+        CASE(a_rank_whose_attempt_is_over_does_not_begin),
         CASE(paths_of_a_job_stay_beneath_the_assigned_roots),
         CASE(a_rank_whose_parent_is_another_ends_at_once),
         CASE(a_wrapper_stands_before_each_ranks_command_line),

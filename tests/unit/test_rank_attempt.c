@@ -137,7 +137,7 @@ static void a_killed_rank_is_named_and_its_signal_is_the_end(void **state)
     assert_int_equal(run("out", "kill:0:15", NULL), 128 + SIGKILL);
     assert_says("run/logs/rank-0002.log", "rank 0 on host here (running, step 15");
     assert_int_equal(run("out", NULL, short_run), 0);
-    assert_says("run/state", "epoch 3\n");
+    assert_says("run/state", "attempt 3\n");
 }
 
 // Which survivor hears of it from the other, and how much of it, is chance: here both do.
@@ -194,7 +194,7 @@ static void a_killed_leader_takes_its_ranks_along(void **state)
     (void)state;
     pid_t pid = start("out", NULL, NULL);
     wait_file("run/metrics.jsonl");
-    const struct progress_page *page = page_open("run/epoch-1/page-0000");
+    const struct progress_page *page = page_open("run/attempt-1/page-0000");
     assert_non_null(page);
     int rank = page->pid;
     page_close(page);

@@ -24,9 +24,9 @@ static void every_rank_gets_its_assignment(void **state)
     for (int r = 0; r < 3; r++) {
         assert_int_equal(t.got[r].rank, r);
         assert_int_equal(t.got[r].ranks, 3);
-        assert_int_equal(t.got[r].epoch, 3);
+        assert_int_equal(t.got[r].attempt, 3);
         assert_string_equal(t.got[r].job_text, "name: x\n");
-        assert_string_equal(t.got[r].restore, "step-00000004.e2");
+        assert_string_equal(t.got[r].restore, "step-00000004.a2");
         assert_int_equal(t.got[r].restore_step, 4);
         assert_memory_equal(t.got[r].key, t.key, 32);
     }

@@ -201,8 +201,8 @@ static void on_storage_ask(struct agent *g, const struct agent_event *ev, struct
     const Weft__V1__Storage *ask = ev->down->storage;
     struct storage_queue *q = find_storage_queue(g, ask->job);
     (void)out;
-    if (q && q->now->op == ask->op && q->now->epoch == ask->epoch &&
-        !strcmp(q->now->attempt, ask->attempt))
+    if (q && q->now->op == ask->op && q->now->attempt == ask->attempt &&
+        !strcmp(q->now->attempt_id, ask->attempt_id))
         return; // it is being done
     if (!q) {
         q = heap_alloc(sizeof *q);

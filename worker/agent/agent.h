@@ -17,7 +17,7 @@
 // another worker with this host's id, a twin, has fenced it.
 //
 // Attempts live on through AWAY and every reconnect: their ranks keep stepping. What the ranks
-// asked, put and were answered, and how they ended, is remembered while their epoch lives and is
+// asked, put and were answered, and how they ended, is remembered while their attempt lives and is
 // brought with every Register.
 #pragma once
 #include <stdbool.h>
@@ -91,12 +91,12 @@ enum agent_action_kind {
     AGENT_LOGS,       // log: tail, answered by AGENT_EV_LOG
     AGENT_CLEAR,      // kill what lives, take ranks.lock alone, make a new incarnation
     AGENT_REMEMBER,   // cluster: durable, before the next action
-    AGENT_FORGET,     // job, epoch: its run directory may go
+    AGENT_FORGET,     // job, attempt: its run directory may go
     AGENT_EXIT,       // with `code`, because of `text`, after what was sent has left
 };
 struct agent_spawn {
     const char *job;
-    uint64_t epoch;
+    uint64_t attempt;
     int rank, device;
     const char *kind;
     const Weft__Rank__Assign *assign; // whole, rank filled in; sent to the rank after its Hello
@@ -111,7 +111,7 @@ struct agent_action {
     const Weft__V1__Storage *storage;
     const Weft__V1__LogAsk *log;
     const char *cluster, *job, *text;
-    uint64_t epoch;
+    uint64_t attempt;
 };
 struct agent_out { // all memory is the arena's
     struct arena *arena;

@@ -87,7 +87,7 @@ static Weft__V1__RankFrame **list_frames(const struct local_attempt *at, struct 
         Weft__V1__RankFrame *m = v[(*n)++] = arena_new(out->arena, Weft__V1__RankFrame);
         weft__v1__rank_frame__init(m);
         m->job = at->job;
-        m->epoch = at->epoch;
+        m->attempt = at->number;
         m->rank = f->rank;
         m->frame = f->frame;
     }
@@ -100,7 +100,7 @@ static Weft__V1__AttemptHere *describe_attempt(struct local_attempt *at, int64_t
     Weft__V1__AttemptHere *h = arena_new(out->arena, Weft__V1__AttemptHere);
     weft__v1__attempt_here__init(h);
     h->job = at->job;
-    h->epoch = at->epoch;
+    h->attempt = at->number;
     h->reaped = at->reaped;
     h->ranks = arena_array(out->arena, Weft__V1__RankHere *, at->nranks + 1);
     for (int i = 0; i < at->nranks; i++) {
@@ -181,7 +181,7 @@ void send_progress(struct agent *g, int64_t now, struct agent_out *out)
         struct local_attempt *at = list_entry(it, struct local_attempt, link);
         MESSAGE(m, Progresses, progresses);
         m.job = at->job;
-        m.epoch = at->epoch;
+        m.attempt = at->number;
         m.ranks = arena_array(out->arena, Weft__Rank__Progress *, at->nranks + 1);
         for (int i = 0; i < at->nranks; i++) {
             if (at->ranks[i].view_changed)
@@ -199,7 +199,7 @@ void send_frame(struct agent *g, const struct local_attempt *at, int rank,
 {
     MESSAGE(m, RankFrame, rank_frame);
     m.job = at->job;
-    m.epoch = at->epoch;
+    m.attempt = at->number;
     m.rank = rank;
     m.frame = (Weft__Rank__Frame *)(uintptr_t)f;
     SEND_UP(FRAME, frame, &m);
@@ -210,11 +210,11 @@ void send_end(struct agent *g, const struct attempt_rank *r, struct agent_out *o
     SEND_UP(RANK_END, rank_end, r->end);
 }
 
-void send_reaped(struct agent *g, const char *job, uint64_t epoch, struct agent_out *out)
+void send_reaped(struct agent *g, const char *job, uint64_t attempt, struct agent_out *out)
 {
     MESSAGE(m, Reaped, reaped);
     m.job = frame_text(job);
-    m.epoch = epoch;
+    m.attempt = attempt;
     m.incarnation = g->incarnation;
     SEND_UP(REAPED, reaped, &m);
 }

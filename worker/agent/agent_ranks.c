@@ -3,7 +3,7 @@
 //
 // An attempt is born whole, by Start, and lives until Sync. Its ranks end one by one; when the last
 // has ended the attempt is reaped, which is repeated until the coordinator has heard it. A (job,
-// epoch) that was said to be reaped never lives again, however late its Start comes.
+// attempt) that was said to be reaped never lives again, however late its Start comes.
 //
 // Handlers write down what happened and mark the attempt dirty. agent_settle_attempts() draws the
 // consequences: fellows learn of a lost rank, what is unsent goes up, what is over is freed.
@@ -74,7 +74,7 @@ static void note_end(struct agent *g, struct local_attempt *at, struct attempt_r
     if (r->seen)
         page_view_text(&r->view, where, sizeof where);
     end.job = at->job;
-    end.epoch = at->epoch;
+    end.attempt = at->number;
     end.rank = r->rank;
     end.code = signal ? 128 + signal : code;
     end.signal = signal;
@@ -180,7 +180,7 @@ static void spawn_rank(const struct agent *g, const Weft__V1__Start *s,
     if (*assign->store && r->rank == 0)
         assign->metrics = arena_printf(out->arena, "%s/metrics.jsonl", assign->store);
     *sp = (struct agent_spawn){.job = arena_strdup(out->arena, at->job),
-                               .epoch = at->epoch,
+                               .attempt = at->number,
                                .rank = r->rank,
                                .device = r->device,
                                .kind = arena_strdup(out->arena, s->kind),
@@ -199,15 +199,15 @@ void agent_start(struct agent *g, const struct agent_event *ev, struct agent_out
         !s->n_ranks)
         return; // meant for an earlier incarnation
     g->heartbeat_now = true;
-    if (attempts_find(t, s->job, s->epoch))
+    if (attempts_find(t, s->job, s->attempt))
         return; // this Start came before; the heartbeat says how the attempt is
-    if (WEFT_RULE(refuse_reaped) && (s->epoch <= attempts_reaped_epoch(t, s->job) ||
-                                     s->epoch < attempts_newest_epoch(t, s->job))) {
-        send_reaped(g, s->job, s->epoch, out);
+    if (WEFT_RULE(refuse_reaped) && (s->attempt <= attempts_newest_reaped(t, s->job) ||
+                                     s->attempt < attempts_newest(t, s->job))) {
+        send_reaped(g, s->job, s->attempt, out);
         return;
     }
     explain_refusal(g, s, why, sizeof why);
-    struct local_attempt *at = attempts_add(t, s->job, s->epoch, (int)s->n_ranks);
+    struct local_attempt *at = attempts_add(t, s->job, s->attempt, (int)s->n_ranks);
     for (size_t i = 0; i < s->n_ranks; i++) {
         at->ranks[i].rank = s->ranks[i]->rank;
         at->ranks[i].device = s->ranks[i]->device;
@@ -249,10 +249,10 @@ static void ask_to_stop(struct local_attempt *at, const char *reason, int64_t no
 void agent_stop(struct agent *g, const struct agent_event *ev, struct agent_out *out)
 {
     const Weft__V1__Stop *s = ev->down->stop;
-    struct local_attempt *at = attempts_find(&g->attempts, s->job, s->epoch);
+    struct local_attempt *at = attempts_find(&g->attempts, s->job, s->attempt);
     if (!at) { // never lived here, or was forgotten: from now on it never will
-        attempts_set_reaped(&g->attempts, s->job, s->epoch);
-        send_reaped(g, s->job, s->epoch, out);
+        attempts_set_reaped(&g->attempts, s->job, s->attempt);
+        send_reaped(g, s->job, s->attempt, out);
     } else if (at->reaped) {
         at->reaped_sent_ns = UNSENT;
         at->dirty = true;
@@ -267,7 +267,7 @@ void agent_sync(struct agent *g, const struct agent_event *ev, struct agent_out 
 {
     const Weft__V1__Sync *s = ev->down->sync;
     (void)out;
-    struct local_attempt *at = attempts_find(&g->attempts, s->job, s->epoch);
+    struct local_attempt *at = attempts_find(&g->attempts, s->job, s->attempt);
     if (at && at->reaped)
         at->forgotten = true;
 }
@@ -397,7 +397,7 @@ static void take_order(struct local_attempt *at, int rank, const Weft__Rank__Fra
 void agent_frame_down(struct agent *g, const struct agent_event *ev, struct agent_out *out)
 {
     const Weft__V1__RankFrame *m = ev->down->frame;
-    struct local_attempt *at = attempts_find(&g->attempts, m->job, m->epoch);
+    struct local_attempt *at = attempts_find(&g->attempts, m->job, m->attempt);
     const Weft__Rank__Frame *f = m->frame;
     if (!at || !f)
         return;
@@ -507,7 +507,7 @@ static void settle_ends(struct agent *g, struct local_attempt *at, struct agent_
     at->reaped = true;
     at->kill_ns = 0;
     at->reaped_sent_ns = UNSENT;
-    attempts_set_reaped(&g->attempts, at->job, at->epoch);
+    attempts_set_reaped(&g->attempts, at->job, at->number);
 }
 
 static void send_unsent_frames(struct agent *g, const struct local_attempt *at, struct list *l,
@@ -538,7 +538,7 @@ static void send_unsent(struct agent *g, struct local_attempt *at, int64_t now,
         r->end_sent_ns = now;
     }
     if (at->reaped && at->reaped_sent_ns == UNSENT) {
-        send_reaped(g, at->job, at->epoch, out);
+        send_reaped(g, at->job, at->number, out);
         at->reaped_sent_ns = now;
     }
 }
@@ -561,7 +561,7 @@ void agent_settle_attempts(struct agent *g, int64_t now, struct agent_out *out)
         if (at->forgotten) {
             struct agent_action *a = agent_act(out, AGENT_FORGET);
             a->job = arena_strdup(out->arena, at->job);
-            a->epoch = at->epoch;
+            a->attempt = at->number;
             attempts_remove(at);
         }
     }

@@ -85,7 +85,7 @@ bool agent_has_progress(const struct agent *g);
 void send_frame(struct agent *g, const struct local_attempt *at, int rank,
                 const Weft__Rank__Frame *f, struct agent_out *out);
 void send_end(struct agent *g, const struct attempt_rank *r, struct agent_out *out);
-void send_reaped(struct agent *g, const char *job, uint64_t epoch, struct agent_out *out);
+void send_reaped(struct agent *g, const char *job, uint64_t attempt, struct agent_out *out);
 void send_leaving(struct agent *g, int64_t now, struct agent_out *out);
 void send_storage(struct agent *g, const Weft__V1__StorageDone *d, struct agent_out *out);
 void send_log(struct agent *g, const Weft__V1__LogChunk *c, struct agent_out *out);

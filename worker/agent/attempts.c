@@ -118,32 +118,33 @@ void attempts_init(struct attempts *t)
     list_init(&t->all);
 }
 
-struct local_attempt *attempts_find(const struct attempts *t, const char *job, uint64_t epoch)
+struct local_attempt *attempts_find(const struct attempts *t, const char *job, uint64_t attempt)
 {
     for (struct list *it = t->all.next; it != &t->all; it = it->next) {
         struct local_attempt *at = list_entry(it, struct local_attempt, link);
-        if (at->epoch == epoch && !strcmp(at->job, job))
+        if (at->number == attempt && !strcmp(at->job, job))
             return at;
     }
     return NULL;
 }
 
-uint64_t attempts_newest_epoch(const struct attempts *t, const char *job)
+uint64_t attempts_newest(const struct attempts *t, const char *job)
 {
     uint64_t newest = 0;
     for (struct list *it = t->all.next; it != &t->all; it = it->next) {
         struct local_attempt *at = list_entry(it, struct local_attempt, link);
-        if (!strcmp(at->job, job) && at->epoch > newest)
-            newest = at->epoch;
+        if (!strcmp(at->job, job) && at->number > newest)
+            newest = at->number;
     }
     return newest;
 }
 
-struct local_attempt *attempts_add(struct attempts *t, const char *job, uint64_t epoch, int nranks)
+struct local_attempt *attempts_add(struct attempts *t, const char *job, uint64_t attempt,
+                                   int nranks)
 {
     struct local_attempt *at = heap_alloc(sizeof *at);
     at->job = heap_strdup(job);
-    at->epoch = epoch;
+    at->number = attempt;
     at->nranks = nranks;
     at->ranks = heap_alloc(sizeof *at->ranks * (size_t)(nranks + 1));
     for (int i = 0; i < nranks; i++)
@@ -192,20 +193,20 @@ struct attempt_rank *attempts_find_rank(const struct local_attempt *at, int rank
     return NULL;
 }
 
-uint64_t attempts_reaped_epoch(const struct attempts *t, const char *job)
+uint64_t attempts_newest_reaped(const struct attempts *t, const char *job)
 {
-    const uint64_t *epoch = map_get(&t->reaped, job);
-    return epoch ? *epoch : 0;
+    const uint64_t *attempt = map_get(&t->reaped, job);
+    return attempt ? *attempt : 0;
 }
 
-void attempts_set_reaped(struct attempts *t, const char *job, uint64_t epoch)
+void attempts_set_reaped(struct attempts *t, const char *job, uint64_t attempt)
 {
     uint64_t *e = map_get(&t->reaped, job);
     if (!e) {
         e = heap_alloc(sizeof *e);
         (void)map_put(&t->reaped, job, e);
     }
-    *e = *e > epoch ? *e : epoch;
+    *e = *e > attempt ? *e : attempt;
 }
 
 void attempts_forget_reaped(struct attempts *t)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Inside worker/agent/ only. What an agent remembers of each attempt for as long as its epoch lives
+// Inside worker/agent/ only. What an agent remembers of each attempt for as long as it lives
 // on this host: its ranks and their processes, what they asked and put, what they were answered,
 // and how they ended.
 //
@@ -56,7 +56,7 @@ struct attempt_rank {
 struct local_attempt {
     struct list link;
     char *job;
-    uint64_t epoch;
+    uint64_t number;
     int nranks;
     struct attempt_rank *ranks;
     struct list questions, answers, puts; // attempt_frame
@@ -74,25 +74,26 @@ struct process_slot { // names a process while it lives; both null when free
 
 struct attempts {
     struct list all;
-    struct map reaped; // job → uint64_t: the greatest epoch that was said to be reaped
+    struct map reaped; // job → uint64_t: the greatest attempt that was said to be reaped
     struct process_slot *slots;
     int nslots, living;
 };
 
 void attempts_init(struct attempts *t);
-void attempts_clear(struct attempts *t); // frees everything, the reaped epochs too
-struct local_attempt *attempts_find(const struct attempts *t, const char *job, uint64_t epoch);
-struct local_attempt *attempts_add(struct attempts *t, const char *job, uint64_t epoch, int nranks);
+void attempts_clear(struct attempts *t); // frees everything, the reaped attempts too
+struct local_attempt *attempts_find(const struct attempts *t, const char *job, uint64_t attempt);
+struct local_attempt *attempts_add(struct attempts *t, const char *job, uint64_t attempt,
+                                   int nranks);
 void attempts_remove(struct local_attempt *at); // frees it; no process of it lives
 struct attempt_rank *attempts_find_rank(const struct local_attempt *at, int rank);
 
-// The greatest epoch of a job that was reaped here, so that no process of it will ever live again;
+// The greatest attempt of a job that was reaped here, so that no process of it will ever live again;
 // 0: none.
-uint64_t attempts_reaped_epoch(const struct attempts *t, const char *job);
-void attempts_set_reaped(struct attempts *t, const char *job, uint64_t epoch);
+uint64_t attempts_newest_reaped(const struct attempts *t, const char *job);
+void attempts_set_reaped(struct attempts *t, const char *job, uint64_t attempt);
 void attempts_forget_reaped(struct attempts *t); // of all jobs
-// The greatest epoch of a job that is remembered; 0: none.
-uint64_t attempts_newest_epoch(const struct attempts *t, const char *job);
+// The greatest attempt of a job that is remembered; 0: none.
+uint64_t attempts_newest(const struct attempts *t, const char *job);
 
 // A rank's process takes the lowest free slot, and gives it back when it was reaped.
 void slot_take(struct attempts *t, struct local_attempt *at, struct attempt_rank *r);

@@ -49,7 +49,7 @@ struct world_options {
     const char *listen;    // what peers of other hosts call, "10.0.0.1:0"; null: one host only
     unsigned char key[32]; // the attempt's secret: TCP peers prove it (HMAC challenge, both ways)
     bool plain; // between hosts nothing is encrypted after the greeting: the network is trusted
-    uint64_t epoch;
+    uint64_t attempt;
     // For world_open, of which a call that another host's machine leaves unanswered gets a sixth; for
     // each operation (0: none).
     int64_t connect_ns, deadline_ns;

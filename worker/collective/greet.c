@@ -3,7 +3,7 @@
 // rank and answers every higher one: a unix socket within the host, TCP between hosts. The chain
 // of waits ends at rank 0, which calls nobody, so it cannot close into a ring.
 //
-//   caller → hello     {magic, version, epoch, from, to, nonce}
+//   caller → hello     {magic, version, attempt, from, to, nonce}
 //   answer ← challenge {nonce, HMAC(key, "answer" hello nonce)}
 //   caller → proof     {HMAC(key, "caller" hello nonce)}
 //   answer ← welcome   {0x21}
@@ -42,7 +42,7 @@ static const int64_t no_limit_ns = 3600 * CLOCK_S; // where none is given
 
 struct hello {
     uint32_t magic, version;
-    uint64_t epoch;
+    uint64_t attempt;
     int32_t from, to;
     uint32_t plain, pad;
     unsigned char nonce[32];
@@ -111,7 +111,7 @@ static socklen_t make_unix_address(const struct greet *g, int rank, struct socka
 {
     *a = (struct sockaddr_un){.sun_family = AF_UNIX};
     snprintf(a->sun_path, sizeof a->sun_path, "/proc/self/fd/%d/c%d.%" PRIu64, g->dir_fd, rank,
-             g->w->epoch);
+             g->w->attempt);
     return sizeof *a;
 }
 
@@ -301,7 +301,7 @@ static int greet_rank(struct greet *g, int rank, struct err *e)
     unsigned char mac[32], welcome = 0;
     struct hello h = {.magic = PROGRESS_MAGIC,
                       .version = 2,
-                      .epoch = g->w->epoch,
+                      .attempt = g->w->attempt,
                       .from = g->w->rank,
                       .to = rank,
                       .plain = g->o->plain};
@@ -312,7 +312,7 @@ static int greet_rank(struct greet *g, int rank, struct err *e)
     rc = send_whole(p->fd, &h, sizeof h) ? read_all(g, p->fd, &c, sizeof c) : ERR_PEER;
     if (rc)
         return err_set(e, rc, "rank %d %s", rank,
-                       rc == ERR_PEER ? "refused us: another key or epoch" : "does not answer");
+                       rc == ERR_PEER ? "refused us: another key or attempt" : "does not answer");
     compute_proof(g, "answer", &h, c.nonce, mac);
     if (!is_same_mac(mac, c.mac))
         return err_set(e, ERR_PEER,
@@ -369,7 +369,7 @@ static bool is_hello_fitting(const struct greet *g, const struct guest *t)
 {
     const struct hello *h = &t->hello;
     const struct world *w = g->w;
-    return h->magic == PROGRESS_MAGIC && h->version == 2 && h->epoch == w->epoch &&
+    return h->magic == PROGRESS_MAGIC && h->version == 2 && h->attempt == w->attempt &&
            h->plain == g->o->plain && h->to == w->rank && h->from > w->rank && h->from < w->ranks &&
            w->peers[h->from].fd < 0 && w->peers[h->from].local == t->local;
 }

@@ -47,7 +47,7 @@ enum peer_state { PEER_OPEN, PEER_LEFT, PEER_BROKEN };
 struct peer_page {
     uint32_t magic, version;
     int32_t rank, pid;
-    uint64_t epoch;
+    uint64_t attempt;
     int32_t threads;                       // that compute for the owner; 0: it does not say
     cpu_set_t cpus;                        // where the owner may run
     alignas(64) _Atomic uint32_t sleeping; // the owner naps and wants a wake-up

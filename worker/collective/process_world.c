@@ -231,7 +231,7 @@ int world_open(const struct world_options *o, struct world **out, struct err *e)
     if (o->ranks < 1 || o->ranks > RANK_MAX || o->rank < 0 || o->rank >= o->ranks)
         return err_set(e, ERR_INVALID, "rank %d of %d is out of range", o->rank, o->ranks);
     struct world *w = world_new(o->rank, o->ranks, &process_world);
-    w->epoch = o->epoch;
+    w->attempt = o->attempt;
     w->connect_ns = o->connect_ns;
     w->deadline_ns = o->deadline_ns;
     w->progress = o->progress;

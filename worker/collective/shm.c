@@ -46,7 +46,7 @@ int shm_page_new(struct world *w, int *fd, struct err *e)
     p->version = 1;
     p->rank = w->rank;
     p->pid = getpid();
-    p->epoch = w->epoch;
+    p->attempt = w->attempt;
     p->threads = w->threads;
     (void)sched_getaffinity(0, sizeof p->cpus, &p->cpus);
     w->page = p;
@@ -138,7 +138,7 @@ static void map_page(const struct world *w, struct peer *p, int fd)
     size_t bytes;
     struct peer_page *page = p->page ? NULL : map_passed(fd, sizeof *page, &bytes);
     if (page && (page->magic != PROGRESS_MAGIC || page->rank != p->rank ||
-                 page->epoch != w->epoch || bytes != sizeof *page)) {
+                 page->attempt != w->attempt || bytes != sizeof *page)) {
         munmap(page, bytes);
         page = NULL;
     }

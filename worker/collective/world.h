@@ -41,7 +41,7 @@ struct world_kind {
 
 struct world {
     int rank, ranks;
-    uint64_t epoch;
+    uint64_t attempt;
     int64_t connect_ns, deadline_ns;
     struct progress_page *progress;
     const struct world_kind *kind;

@@ -63,13 +63,13 @@ static int parse_job(struct process *p, struct err *e)
     return 0;
 }
 
-// A rank whose epoch is over has been replaced: it must not even begin.
-static int check_epoch(const struct assignment *a, struct err *e)
+// A rank whose attempt is over has been replaced: it must not even begin.
+static int check_attempt(const struct assignment *a, struct err *e)
 {
     struct store store;
     int rc = store_open(&store, a->checkpoint_root, a->store, e);
     if (!rc)
-        rc = store_check_epoch(&store, (int64_t)a->epoch, NULL, e);
+        rc = store_check_attempt(&store, (int64_t)a->attempt, NULL, e);
     store_close(&store);
     return rc;
 }
@@ -86,7 +86,7 @@ static int complete_assignment(struct process *p, const struct process_options *
     rc = parse_job(p, e);
     rc = rc ? rc : choose_socket_dir(p, o->dir, e);
     rc = rc ? rc : make_page(p, o->dir, e);
-    return rc || a->only ? rc : check_epoch(a, e);
+    return rc || a->only ? rc : check_attempt(a, e);
 }
 
 // Whether this rank ended because it was asked to stop. Before the first step ranks that stop do not

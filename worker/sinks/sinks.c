@@ -122,7 +122,7 @@ static const char *make_header(struct feed *f, const Weft__Rank__Assign *a, cons
     json_int(&w, "weft", 1);
     json_str(&w, "job", a->job_id);
     json_str(&w, "name", name);
-    json_uint(&w, "attempt", a->epoch);
+    json_uint(&w, "attempt", a->attempt);
     json_int(&w, "resumed_at", a->restore_step);
     json_int(&w, "steps", steps);
     json_str(&w, "store", store);
@@ -178,7 +178,7 @@ static bool prepare_feed(struct sinks *s, struct feed *f, const Weft__Rank__Assi
         return false;
     }
     f->path = arena_strdup(&f->arena, a->metrics);
-    f->attempt = a->epoch;
+    f->attempt = a->attempt;
     f->resumed_at = a->restore_step;
     char *store = arena_strdup(&f->arena, a->metrics), *slash = strrchr(store, '/');
     *(slash ? slash : store) = 0;

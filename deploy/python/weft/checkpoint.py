@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-_STEP = re.compile(r"step-(\d+)\.e(\d+)")
+_STEP = re.compile(r"step-(\d+)\.a(\d+)")
 _FILE = re.compile(r"[A-Za-z0-9._-]+\.safetensors")
 # What numpy calls a dtype of safetensors. numpy has no bfloat16: those are read as u16 and widened, or, for torch, viewed.
 _DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "I64": "<i8", "I32": "<i4", "U32": "<u4", "U8": "u1"}
@@ -121,7 +121,7 @@ def load(
 ) -> Checkpoint:
     """A checkpoint's tensors as {name: array}, each read when it is asked for.
 
-    folder: a checkpoint (…/step-00000500.e1) or a job's folder of them, then its newest.
+    folder: a checkpoint (…/step-00000500.a1) or a job's folder of them, then its newest.
     to: "numpy" (bf16 becomes float32) or "torch". optimizer: the optimiser's state too, as m/NAME and v/NAME.
     tensors: a glob over names, as "layers/0/*". Without the rows that padding adds.
     `weft ckpt verify` compares every byte with its digest; this compares sizes and the manifest's seal."""

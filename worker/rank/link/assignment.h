@@ -23,15 +23,15 @@ struct assignment {
     struct job *job;      // parsed from it
     const char *job_hash; // job_hash() of it as text
     char job_id[ID_LEN], cluster_id[ID_LEN];
-    char attempt_id[ID_LEN]; // random; the epoch's fence file holds it
+    char attempt_id[ID_LEN]; // random; the attempt's fence file holds it
     char run_id[ID_LEN];     // the same in every attempt of a job; manifests hold it
-    uint64_t epoch;
+    uint64_t attempt;
     int rank, ranks;
     int threads;           // of the device; 0: as the job says
     int device;            // number among this host's devices of the job's kind
     unsigned char key[32]; // proves membership to TCP peers (world_options.key)
     const char *store;     // the job's checkpoint folder ("ckpt/NAME-<id8>"), absolute; it exists
-    const char *restore;   // folder in `store` to load ("step-00000200.e3"); null: a fresh start
+    const char *restore;   // folder in `store` to load ("step-00000200.a3"); null: a fresh start
     int64_t restore_step;  // 0 for a fresh start
     int64_t hang_after_ns;
     const char *data_root, *checkpoint_root; // folders that hold all of the job's files; null: any

@@ -119,9 +119,10 @@ bool rank_frame_to_event(const Weft__Rank__Frame *f, struct arena *a, struct lin
                                    .again = f->aborted->again};
         return true;
     case WEFT__RANK__FRAME__BODY_DELETE:
-        *out = (struct link_event){.kind = LINK_DELETE,
-                                   .step = f->delete_->step,
-                                   .id = {.epoch = f->delete_->epoch, .step = f->delete_->step}};
+        *out =
+            (struct link_event){.kind = LINK_DELETE,
+                                .step = f->delete_->step,
+                                .id = {.attempt = f->delete_->attempt, .step = f->delete_->step}};
         return true;
     default:
         return false;
@@ -142,15 +143,15 @@ int rank_frame_to_assignment(const Weft__Rank__Assign *f, struct assignment *a, 
             e, ERR_DATA,
             "the assignment is damaged: it is for rank %d of %d, with a key of %zu bytes", f->rank,
             f->ranks, f->key.len);
-    if (f->epoch < 1 || f->epoch > EPOCH_MAX)
-        return err_set(e, ERR_DATA, "the assignment is damaged: epoch %llu is not within 1 to %d",
-                       (unsigned long long)f->epoch, EPOCH_MAX);
+    if (f->attempt < 1 || f->attempt > ATTEMPT_MAX)
+        return err_set(e, ERR_DATA, "the assignment is damaged: attempt %llu is not within 1 to %d",
+                       (unsigned long long)f->attempt, ATTEMPT_MAX);
     if (f->restore_step < 0)
         return err_set(e, ERR_DATA, "the assignment is damaged: it begins at step %lld",
                        (long long)f->restore_step);
     a->rank = f->rank;
     a->ranks = f->ranks;
-    a->epoch = f->epoch;
+    a->attempt = f->attempt;
     a->job_text = arena_strdup(&a->arena, f->job_text);
     a->base_dir = arena_strdup(&a->arena, f->base_dir);
     a->job_hash = arena_strdup(&a->arena, f->job_hash);

@@ -651,7 +651,7 @@ void link_commit_done(struct link *l, int64_t step, int code, const char *text)
 void link_deleted(struct link *l, struct store_entry id, int code)
 {
     FRAME_BODY(body, Deleted, deleted);
-    body.epoch = id.epoch;
+    body.attempt = id.attempt;
     body.step = id.step;
     body.code = code;
     FRAME(f, DELETED, deleted, &body);

@@ -101,7 +101,7 @@ static void push_locked(struct snapshot *s, struct snapshot_order *o)
 
 static struct store_entry make_entry(const struct snapshot *s, int64_t step)
 {
-    return (struct store_entry){.epoch = s->c.epoch, .step = step};
+    return (struct store_entry){.attempt = s->c.attempt, .step = step};
 }
 
 // ---- the writer: a shard ----
@@ -163,12 +163,13 @@ static int write_file(struct snapshot *s, int dir, struct arena *a, struct shard
 }
 
 // Makes the job's checkpoint directory again if somebody removed it.
-static int restore_directory(struct snapshot *s, int64_t epoch, struct err *e)
+static int restore_directory(struct snapshot *s, int64_t attempt, struct err *e)
 {
     bool removed = false;
     if (!s->c.owner.job)
         return 0;
-    int rc = store_make_again(s->c.store, s->c.root, &s->c.owner, epoch, s->c.attempt, &removed, e);
+    int rc =
+        store_make_again(s->c.store, s->c.root, &s->c.owner, attempt, s->c.attempt_id, &removed, e);
     if (!rc && removed) {
         s->removed = true;
         s->bare = s->c.rank == 0 && s->c.ops.furnish;
@@ -187,11 +188,11 @@ static int write_shard(struct snapshot *s, struct store_entry id, struct arena *
     int dir = -1;
     if (!snapshot_can_stage(s))
         return err_set(e, ERR_NOMEM, "no memory to stage %" PRIu64 " bytes", s->deal->bytes);
-    int rc = restore_directory(s, id.epoch, e);
+    int rc = restore_directory(s, id.attempt, e);
     if (!rc && s->c.rank == 0)
-        store_sweep(s->c.store, id.epoch, id.step);
+        store_sweep(s->c.store, id.attempt, id.step);
     if (!rc)
-        rc = store_begin(s->c.store, id.epoch, id.step, &dir, e);
+        rc = store_begin(s->c.store, id.attempt, id.step, &dir, e);
     if (!rc)
         rc = write_file(s, dir, a, r, e);
     if (!rc)
@@ -234,7 +235,7 @@ static int commit_checkpoint(struct snapshot *s, const struct snapshot_order *o,
     struct arena a;
     arena_init(&a);
     struct manifest m = *s->c.base;
-    m.epoch = o->id.epoch;
+    m.attempt = o->id.attempt;
     m.step = o->id.step;
     m.samples = o->at.samples;
     m.updates = o->at.updates;
@@ -261,13 +262,13 @@ static void carry_out_commit(struct snapshot *s, const struct snapshot_order *o)
 static void carry_out_remove(struct snapshot *s, const struct snapshot_order *o)
 {
     // A later sweep takes what cannot be removed now.
-    (void)store_abort(s->c.store, o->id.epoch, o->id.step, NULL);
+    (void)store_abort(s->c.store, o->id.attempt, o->id.step, NULL);
 }
 
 static void carry_out_delete(struct snapshot *s, const struct snapshot_order *o)
 {
     struct err e = {0};
-    int rc = store_delete(s->c.store, o->id.epoch, o->id.step, &e);
+    int rc = store_delete(s->c.store, o->id.attempt, o->id.step, &e);
     if (rc)
         log_warn("ckpt", "cannot delete the old checkpoint of step %" PRId64 ": %s", o->id.step,
                  e.text);

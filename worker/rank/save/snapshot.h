@@ -49,9 +49,9 @@ struct snapshot_config {
     struct store *store; // borrowed
     // Used to make the directory again if somebody removes it; owner.job null: such a save fails.
     struct store_owner owner;
-    const char *root, *attempt;
+    const char *root, *attempt_id;
     int rank, nranks;
-    int64_t epoch;
+    int64_t attempt;
     const struct deal_part *parts; // borrowed, as are names within
     int nparts;
     const char *const *specs;    // of the parts; rank 0

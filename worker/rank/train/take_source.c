@@ -48,7 +48,7 @@ static int note_match(struct trainer *t, const struct load *l, const struct matc
 {
     const struct manifest_source *s = &t->source;
     char name[64];
-    store_entry_name(s->epoch, s->step, name);
+    store_entry_name(s->attempt, s->step, name);
     buf_printf(&t->note, "checkpoint.from %s/%s: ", s->folder, name);
     match_print(match, n, &t->note);
     int rc = check_tokenizer(t, l, match_vocab(match, params, n), &t->note, e);

@@ -169,7 +169,7 @@ static int open_world(struct trainer *t, struct err *e)
                               .host = a->host,
                               .listen = a->listen,
                               .plain = t->job->resources.network == JOB_TRUSTED,
-                              .epoch = a->epoch,
+                              .attempt = a->attempt,
                               .connect_ns = START_NS,
                               .deadline_ns =
                                   deadline_ns > COLLECTIVE_NS ? deadline_ns : COLLECTIVE_NS,
@@ -318,7 +318,7 @@ static int open_checkpoint(const struct trainer *t, struct store *store, struct 
         return err_set(e, ERR_INTERNAL, "'%s' is not the name of a checkpoint",
                        t->assignment->restore);
     int rc = store_open(store, t->assignment->checkpoint_root, t->assignment->store, e);
-    return rc ? rc : load_open(load, store, which.epoch, which.step, e);
+    return rc ? rc : load_open(load, store, which.attempt, which.step, e);
 }
 
 // Whether a step run twice gives the same bits.
@@ -355,8 +355,8 @@ __attribute__((format(printf, 2, 3))) static void add_note(struct trainer *t, co
 static void keep_source(struct trainer *t, const struct manifest_source *s)
 {
     if (s->folder)
-        t->source = (struct manifest_source){arena_strdup(&t->arena, s->folder), s->epoch, s->step,
-                                             arena_strdup(&t->arena, s->digest)};
+        t->source = (struct manifest_source){arena_strdup(&t->arena, s->folder), s->attempt,
+                                             s->step, arena_strdup(&t->arena, s->digest)};
 }
 
 // Samples are drawn on where the checkpoint's training left off. Where the job file names other data,
@@ -521,7 +521,7 @@ int trainer_open(struct trainer *t, struct err *e)
     if (!rc && t->detail_slots)
         rc = detail_open(&t->compiled, &t->state, t->assignment->rank, &t->arena, &t->detail, e);
     if (!rc && t->assignment->metrics)
-        rc = metrics_open(t->assignment->metrics, t->assignment->epoch, &t->metrics, e);
+        rc = metrics_open(t->assignment->metrics, t->assignment->attempt, &t->metrics, e);
     if (rc)
         return rc;
     rc = exec_check_memory(t->exec, e);
