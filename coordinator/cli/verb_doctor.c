@@ -19,6 +19,7 @@
 #include "common/base/plain.h"
 #include "common/base/system.h"
 #include "common/rpc/tls_ca.h"
+#include "coordinator/cli/allocation.h"
 #include "coordinator/cli/cli_link.h"
 #include "coordinator/cli/cli_print.h"
 
@@ -253,6 +254,25 @@ static void check_sockets(struct check *c)
         set_result(c, WARN, "give --listen and --coordinator", "%s cannot be written", run);
     else
         set_result(c, OK, NULL, "%s", run);
+}
+
+// Whether a `weft run` here would be one of several, as the environment says.
+static void check_allocation(struct check *c)
+{
+    struct allocation a;
+    struct err e = {0};
+    if (allocation_find(&a, &e))
+        set_result(c, BAD, "start weft run by srun with one task a node, or one a pod", "%s",
+                   e.text);
+    else if (a.kind == ALLOCATION_NONE)
+        set_result(c, *a.doubt ? WARN : OK, "start it by srun", "%s",
+                   *a.doubt ? a.doubt : "none: weft run is alone");
+    else if (a.size)
+        set_result(c, OK, NULL, "weft run is index %d of %d, %s (%s)", a.index, a.size,
+                   a.index ? "an agent of index 0" : "the leader", a.text);
+    else
+        set_result(c, OK, NULL, "weft run is index %d, %s (%s)", a.index,
+                   a.index ? "an agent of index 0" : "the leader", a.text);
 }
 
 // ---- storage ----
@@ -505,12 +525,11 @@ static const struct {
     const char *name;
     void (*run)(struct check *c);
 } checks[] = {
-    {"programs", check_programs}, {"devices", check_devices},
-    {"cuda", check_cuda},         {"files", check_files},
-    {"memlock", check_memlock},   {"clock", check_clock},
-    {"sockets", check_sockets},   {"storage", check_storage},
-    {"tls", check_tls},           {"coordinator", check_coordinator},
-    {"workers", check_workers},   {"jobs", check_jobs},
+    {"programs", check_programs}, {"devices", check_devices},         {"cuda", check_cuda},
+    {"files", check_files},       {"memlock", check_memlock},         {"clock", check_clock},
+    {"sockets", check_sockets},   {"allocation", check_allocation},   {"storage", check_storage},
+    {"tls", check_tls},           {"coordinator", check_coordinator}, {"workers", check_workers},
+    {"jobs", check_jobs},
 };
 
 static void print_check(const char *name, const struct check *c, struct json_out *w, bool json)

@@ -472,7 +472,7 @@ def test_doctor_says_of_each_check_how_it_is_and_what_to_do(desk, place):
     end = desk.weft("doctor", "--json", "--dir", str(place))
     report = json.loads(end.out)
     checks = {c["name"]: c for c in report["checks"]}
-    assert list(checks) == ["programs", "devices", "cuda", "files", "memlock", "clock", "sockets", "storage", "tls",
+    assert list(checks) == ["programs", "devices", "cuda", "files", "memlock", "clock", "sockets", "allocation", "storage", "tls",
                             "coordinator", "workers", "jobs"]  # fmt: skip
     for c in checks.values():
         assert c["state"] in ("ok", "warn", "bad") and c["text"]
