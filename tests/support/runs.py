@@ -341,7 +341,7 @@ class Run:
 
     def attempt_dir(self):
         dirs = [d for d in self.dir.glob("attempt-*") if d.name[8:].isdigit()]
-        return max(dirs, key=lambda d: int(d.name[6:]), default=None)
+        return max(dirs, key=lambda d: int(d.name[8:]), default=None)
 
     def page(self, rank):
         """The newest attempt's page of a rank, None while there is none."""
