@@ -104,8 +104,6 @@ static int derive_cached(struct compilation *p, enum program_kind kind, struct g
     const struct cached_keys sizes = {
         .rows = kind == PROGRAM_STEP ? 1 : c->rows, .widest = c->rows, .context = c->context};
     struct graph sample;
-    if (mesh_ranks(&p->out->mesh) > 1)
-        return err_set(p->err, ERR_UNSUPPORTED, "several devices have no cached keys yet");
     init_graph(p, &sample);
     if (p->build(&sample, p->job, PROGRAM_SAMPLE, sample_batch(p), p->job->data.batch))
         return sample.failed;
@@ -242,6 +240,7 @@ static int compile_program(struct compilation *p, enum program_kind kind)
     struct compiled *c = p->out;
     struct graph *g = arena_new(p->arena, struct graph);
     struct graph *cut = arena_new(p->arena, struct graph);
+    c->sharding->rules.whole_seq = is_cached(kind);
     int rc = build_global(p, kind, g);
     if (rc)
         return rc;

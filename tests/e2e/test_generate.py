@@ -24,7 +24,7 @@ import runs
 SEQ, VOCAB = 32, 128
 PROMPTS = ["the", "This program is free", "a", "GNU General Pub", "x y z"]
 DRAWN = ("--temperature", "0.9", "--top-k", "30", "--top-p", "0.95", "--min-p", "0.01", "--penalty", "1.1", "--samples", "2", "--seed", "5")
-MESHES = ["dp=2", "tp=2", "cp=2", "{pp: 2}", "fsdp=2"]
+MESHES = ["dp=2", "tp=2", "cp=2", "{pp: 2}", "fsdp=2", "dp=2,tp=2", "dp=2,pp=2,tp=2"]
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +111,8 @@ def test_kept_keys_change_no_token(ckpt, tmp_path):
     file = prompts_file(tmp_path, [*PROMPTS, "The GNU General Public License", "x"])
     for more in (["--tokens", "2"], ["--tokens", "20", "--slide"], [*DRAWN, "--tokens", "20", "--slide"]):
         want = rows(ckpt, "--prompts", file, *more, "--no-cache")
-        for way in (["--batch", "2"], ["--batch", "3", "--chunk", "1"], ["--chunk", "5"], ["--chunk", "1000"]):
+        meshed = ["--mesh", "dp=2,pp=2,tp=2", "--chunk", "6"]
+        for way in (["--batch", "2"], ["--batch", "3", "--chunk", "1"], ["--chunk", "5"], ["--chunk", "1000"], meshed):
             got = rows(ckpt, "--prompts", file, *more, *way)
             assert [(r["ids"], r["ended"]) for r in got] == [(r["ids"], r["ended"]) for r in want], (more, way)
             far = [abs(x - y) for g, w in zip(got, want, strict=True) for x, y in zip(g["log_probabilities"], w["log_probabilities"], strict=True)]
@@ -125,13 +126,32 @@ def test_a_text_has_the_same_bits_whatever_it_is_made_beside(ckpt, tmp_path):
         assert got[n]["log_probabilities"] == got[9 - n]["log_probabilities"]
 
 
-def test_where_no_keys_are_kept_it_says_why(ckpt):
-    end = subprocess.run([runs.WEFT, "generate", ckpt, "--prompt", "the", "--tokens", "3", "--mesh", "dp=2"], capture_output=True, text=True,
-                         timeout=runs.WATCHDOG, check=True)  # fmt: skip
-    assert "no keys are kept" in end.stderr and "several devices" in end.stderr
-    assert end.stdout == generate(ckpt, "--prompt", "the", "--tokens", "3")
-    quiet = subprocess.run([runs.WEFT, "generate", ckpt, "--prompt", "the", "--tokens", "3"], capture_output=True, text=True,
-                           timeout=runs.WATCHDOG, check=True)  # fmt: skip
+def test_where_no_keys_are_kept_it_says_why(tmp_path):
+    (tmp_path / "text").write_bytes(bytes(range(64, 64 + 50)) * 40)
+    runs.put_tokens(tmp_path / "text", tmp_path / "tokens")
+    (tmp_path / "ahead.model").write_text("""sizes
+  seq = 16
+  embed = 8
+  vocab = 128
+model
+  x = embed(tokens, table[vocab, embed])
+  x = x + mean(x, seq)
+  logits = x @ head[embed, vocab]
+  loss = cross_entropy(logits, targets)
+""")
+    made = {
+        "name": "ahead",
+        "model": {"program": "./ahead.model"},
+        "mesh": {"dp": 1},
+        "data": {"format": "tokens", "train": {"tokens": "tokens"}, "batch": 4},
+        "train": {"steps": 2},
+        "checkpoint": {"dir": "ckpt"},
+    }  # fmt: skip
+    saved = str(runs.train(tmp_path, made).checkpoints()[-1].path)
+    ask = [runs.WEFT, "generate", saved, "--prompt", "ABC", "--tokens", "3"]
+    end = subprocess.run(ask, capture_output=True, text=True, timeout=runs.WATCHDOG, check=True)
+    assert "no keys are kept" in end.stderr and "line 7: sum over seq: a token would see those behind it" in end.stderr
+    quiet = subprocess.run([*ask, "--no-cache"], capture_output=True, text=True, timeout=runs.WATCHDOG, check=True)
     assert quiet.stderr == "" and quiet.stdout == end.stdout
 
 

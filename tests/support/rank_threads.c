@@ -16,6 +16,7 @@ struct actor {
     int rank, rc;
     struct err e;
     struct exec *x;
+    float **got;                 // of each call
     void **after[PROGRAM_KINDS]; // buffers as they ended, null for what nobody asks for
 };
 
@@ -88,15 +89,15 @@ static void put(struct actor *a, const struct program *p, int b, const double *w
 
 // ---- a rank ------------------------------------------------------------------------------------
 
-static const double *data_called(const struct rank_threads *c, const char *name)
+static const double *data_called(const struct whole_tensor *d, const char *name)
 {
-    const struct whole_tensor *d = c->data;
     while (d->name && strcmp(d->name, name) != 0)
         d++;
     return d->whole;
 }
 
-static void put_all(struct actor *a, enum program_kind kind, int step)
+static void put_all(struct actor *a, enum program_kind kind, const struct whole_tensor *from,
+                    int step)
 {
     const struct program *p = program_of(a->ranks, kind, a->rank);
     const double count = step;
@@ -106,9 +107,8 @@ static void put_all(struct actor *a, enum program_kind kind, int step)
         if (!data && (buf->source != VALUE_PARAM || kind != PROGRAM_TRAIN || step))
             continue;
         const char *name = value_of(p, b)->name;
-        const double *whole = !data
-                                  ? a->ranks->start->value[interp_find(a->ranks->start, name)]
-                                  : (!strcmp(name, "step") ? &count : data_called(a->ranks, name));
+        const double *whole = !data ? a->ranks->start->value[interp_find(a->ranks->start, name)]
+                                    : (!strcmp(name, "step") ? &count : data_called(from, name));
         if (whole)
             put(a, p, b, whole);
         else
@@ -166,24 +166,71 @@ static void check_copies(struct actor *a)
             check_copy(a, p, &p->buffers[b]);
 }
 
+// What FILL and STEP share: parameters, and caches with junk in them.
+static void put_shared(struct actor *a)
+{
+    const struct program *p = program_of(a->ranks, PROGRAM_FILL, a->rank);
+    const struct interp *start = a->ranks->start;
+    for (int b = 0; b < p->nbuffers && !a->rc; b++) {
+        const struct buffer *buf = &p->buffers[b];
+        if (buf->source == VALUE_PARAM)
+            put(a, p, b, start->value[interp_find(start, value_of(p, b)->name)]);
+        if (buf->source != VALUE_CACHE)
+            continue;
+        const int64_t n = shape_count(&buf->shape);
+        void *device = NULL, *host = malloc(buf->bytes);
+        for (int64_t i = 0; i < n; i++)
+            if (buf->dtype == DT_BF16)
+                ((uint16_t *)host)[i] = bf16_of((float)((i * 7 + b) % 23 - 11));
+            else
+                store(buf->dtype, host, i, (double)((i * 7 + b) % 23 - 11));
+        exec_buffer(a->x, p->kind, buf->name, &device);
+        a->rc = exec_put(a->x, device, host, buf->bytes, &a->e);
+        free(host);
+    }
+}
+
+static void play_calls(struct actor *a)
+{
+    const struct rank_threads *c = a->ranks;
+    a->got = calloc((size_t)c->ncalls, sizeof *a->got);
+    put_shared(a);
+    a->rc = a->rc ? a->rc : exec_copies(a->x, &a->e);
+    for (int i = 0; i < c->ncalls && !a->rc; i++) {
+        const struct rank_call *call = &c->calls[i];
+        const struct program *p = program_of(c, call->kind, a->rank);
+        const size_t bytes = p->buffers[p->metrics].bytes;
+        void *device = NULL;
+        put_all(a, call->kind, call->data, i);
+        a->rc = a->rc ? a->rc : exec_run(a->x, call->kind, &a->e);
+        a->got[i] = malloc(bytes);
+        exec_buffer(a->x, call->kind, "metrics", &device);
+        a->rc = a->rc ? a->rc : exec_get(a->x, a->got[i], device, bytes, &a->e);
+    }
+}
+
 static void play(struct actor *a, const struct exec_options *o)
 {
     a->rc = exec_open(o, &a->x, &a->e);
     if (a->rc)
         return;
+    if (a->ranks->ncalls)
+        play_calls(a);
     for (int s = 0; s < a->ranks->steps && !a->rc; s++) {
-        put_all(a, PROGRAM_TRAIN, s);
+        put_all(a, PROGRAM_TRAIN, a->ranks->data, s);
         if (!s && !a->rc)
             a->rc = exec_copies(a->x, &a->e);
         a->rc = a->rc ? a->rc : exec_run(a->x, PROGRAM_TRAIN, &a->e);
     }
-    take_all(a, PROGRAM_TRAIN);
+    if (compiled_has(a->ranks->compiled, PROGRAM_TRAIN))
+        take_all(a, PROGRAM_TRAIN);
     if (compiled_has(a->ranks->compiled, PROGRAM_EVAL)) {
-        put_all(a, PROGRAM_EVAL, 0);
+        put_all(a, PROGRAM_EVAL, a->ranks->data, 0);
         a->rc = a->rc ? a->rc : exec_run(a->x, PROGRAM_EVAL, &a->e);
         take_all(a, PROGRAM_EVAL);
     }
-    check_copies(a);
+    if (compiled_has(a->ranks->compiled, PROGRAM_TRAIN))
+        check_copies(a);
     a->rc = a->rc ? a->rc : exec_check_memory(a->x, &a->e);
     if (a->rc) // ends the others' waits
         world_abort(o->world, "a rank failed");
@@ -231,7 +278,7 @@ int rank_threads_run(struct rank_threads *c, struct err *e)
     if (rc)
         return rc;
     c->ranks = mesh_ranks(&c->compiled->mesh);
-    PRE(c->ranks <= RANK_THREADS);
+    PRE(c->ranks >= 1 && c->ranks <= RANK_THREADS);
     c->fake = fake_new(c->ranks);
     c->actors = calloc((size_t)c->ranks, sizeof *c->actors);
     for (int r = 0; r < c->ranks; r++) {
@@ -245,11 +292,26 @@ int rank_threads_run(struct rank_threads *c, struct err *e)
     for (int r = 0; r < c->ranks; r++)
         if (c->actors[r].rc)
             return err_set(e, c->actors[r].rc, "rank %d: %s", r, c->actors[r].e.text);
+    for (int i = 0; i < c->ncalls; i++) {
+        const struct program *p = program_of(c, c->calls[i].kind, 0);
+        const size_t bytes = p->buffers[p->metrics].bytes;
+        for (size_t k = 0; k < bytes / sizeof(float); k++)
+            c->calls[i].got[k] = (double)c->actors[0].got[i][k];
+        for (int r = 1; r < c->ranks; r++)
+            if (memcmp(c->actors[r].got[i], c->actors[0].got[i], bytes) != 0)
+                return err_set(e, ERR_DATA, "call %d: the logits of rank %d are not rank 0's", i,
+                               r);
+    }
     return 0;
 }
 
 void rank_threads_clear(struct rank_threads *c)
 {
+    for (int r = 0; r < c->ranks; r++) {
+        for (int i = 0; i < c->ncalls; i++)
+            free(c->actors[r].got[i]);
+        free(c->actors[r].got);
+    }
     for (int r = 0; r < c->ranks; r++)
         for (int k = 0; k < PROGRAM_KINDS; k++) {
             void **after = c->actors[r].after[k];

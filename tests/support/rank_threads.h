@@ -19,12 +19,21 @@ struct whole_tensor {
     const double *whole;
 };
 
+// A run of a program of a decoder (FILL, STEP), and the logits that every rank then has.
+struct rank_call {
+    enum program_kind kind;
+    const struct whole_tensor *data;
+    double *got;
+};
+
 struct actor;
 struct rank_threads {
     const struct compiled *compiled; // borrowed, as is all of the first block
     const struct interp *start;      // parameters as they begin, by name
     const struct whole_tensor *data; // ends with a null name; "step" is counted by itself
     int steps;
+    const struct rank_call *calls; // in place of steps; caches begin with junk
+    int ncalls;
     bool late; // on the device that keeps its distance (late.c); else on the CPU
     const struct transport *transport; // null: the hosts'
 

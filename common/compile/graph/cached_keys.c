@@ -289,6 +289,7 @@ static int make_ring(struct derivation *d, int64_t places)
             return d->rings[i].value;
     int last = find_last(d);
     const struct value *of = &g->values[last];
+    g->when = FIRST_MICROBATCH; // of a run's only one: each stage that reads it makes it
     int made = graph_op(g, &(struct op_args){.op = OP_RING,
                                              .nin = 1,
                                              .in = &last,
@@ -296,6 +297,7 @@ static int make_ring(struct derivation *d, int64_t places)
                                              .out_dims = (enum dim[]){DIM_BATCH, DIM_NONE},
                                              .sizes = (int64_t[]){of->shape.dim[0], places},
                                              .dtype = DT_I32});
+    g->when = EVERY_MICROBATCH;
     d->rings = arena_grow(g->arena, d->rings, sizeof *d->rings, d->nrings, &d->rings_cap);
     d->rings[d->nrings++] = (struct ring){places, made};
     return made;

@@ -28,6 +28,13 @@ struct known_path {
     const struct reshard_step *step;
 };
 
+// A cache lies as its readers want it, so that nothing of it moves: what they want is known when they
+// have been met.
+struct cache_cut {
+    bool asked; // a reader wanted it so; else it lies as its rows do
+    struct spec spec;
+};
+
 struct pass {
     const struct graph *from;
     struct graph *to;
@@ -37,8 +44,9 @@ struct pass {
     int *sum_of;      // value of `from` → the sum it contributes to, −1
     int *left;        // sum (value of `from`) → contributions still to come
     axis_set *common; // sum → axes over which all its contributions are partial, as known so far
-    bool again;       // `common` shrank: the walk was made with too large a set
-    struct shared {   // reshards that later nodes of the scope and phase may use
+    struct cache_cut *caches; // cache → how it lies
+    bool again; // `common` shrank, or a cache lies otherwise: the walk was made with the old ones
+    struct shared { // reshards that later nodes of the scope and phase may use
         int to, scope;
         enum phase phase;
         struct spec spec;
@@ -89,6 +97,13 @@ static int copy_value(struct pass *p, int old, const struct spec *s, int *out)
     return 0;
 }
 
+// Whether a value is a cache, or one with its rows appended.
+static bool is_cache(const struct pass *p, int old)
+{
+    const struct value *v = &p->from->values[old];
+    return (v->alias < 0 ? v : &p->from->values[v->alias])->kind == VALUE_CACHE;
+}
+
 // Returns the spec that the job asks of a value, whatever the ops around it would choose. *has is
 // false if it asks none.
 static struct spec find_wanted(const struct pass *p, int old, bool *has)
@@ -102,7 +117,7 @@ static struct spec find_wanted(const struct pass *p, int old, bool *has)
     }
     if (v->kind == VALUE_TEMP && v->of >= 0) // a parameter's copy lies as the parameter does
         return sharding_spec(p->sharding, p->mesh, &p->from->values[v->of]);
-    *has = v->point != POINT_NONE;
+    *has = v->point != POINT_NONE && !is_cache(p, old);
     return *has ? sharding_spec(p->sharding, p->mesh, v) : (struct spec){0};
 }
 
@@ -217,14 +232,33 @@ static int place_leaf(struct pass *p, int old)
     if (p->map[old] >= 0 || v->kind == VALUE_INPUT)
         return 0;
     struct spec s = {0};
-    if (v->kind == VALUE_PARAM || v->kind == VALUE_CACHE)
+    if (v->kind == VALUE_CACHE && p->caches[old].asked)
+        s = p->caches[old].spec;
+    else if (v->kind == VALUE_PARAM || v->kind == VALUE_CACHE)
         s = sharding_spec(p->sharding, p->mesh, v);
-    if (v->kind == VALUE_CACHE) // its places are on each device that has rows of it
-        s.dim[1] = (struct dim_cut){0};
     if (v->of >= 0)
         s = refine_state(p->sharding, p->mesh, &p->from->values[v->of]);
     // Control bits: every rank sets its own, the metrics sum adds them up.
     return copy_value(p, old, &s, &p->map[old]);
+}
+
+// A reader wants a cache, whose rows it reads, in this spec. Where another wanted another, it cannot be.
+static int ask_cache(struct pass *p, int old, const struct spec *need)
+{
+    const struct value *v = &p->from->values[old];
+    struct cache_cut *c = is_cache(p, old) && v->alias >= 0 ? &p->caches[v->alias] : NULL;
+    if (!c || spec_equal(&p->to->values[p->map[old]].spec, need))
+        return 0;
+    if (c->asked && spec_equal(&c->spec, need))
+        return 0;
+    if (c->asked)
+        return err_set(p->err, ERR_UNSUPPORTED,
+                       "%s: keys that are kept would be moved at each token, since what reads them "
+                       "lies differently: leave out sharding.activations",
+                       get_name(&p->from->values[v->alias]));
+    *c = (struct cache_cut){true, *need};
+    p->again = true;
+    return 0;
 }
 
 // An input is read in every cut that is asked of it, a buffer each.
@@ -460,7 +494,7 @@ static int emit_op(struct pass *p, const struct node *n)
     for (int k = 0; k < n->nin && !rc; k++) {
         if (!q.in[k])
             rc = read_input(p, n->in[k], &q.need[k], &copy.in[k]);
-        else {
+        else if (!(rc = ask_cache(p, n->in[k], &q.need[k]))) {
             p->what = name_by_place(p, n->in[k]);
             rc = reshard_to(p, widen_reduced(p, n->in[k]), &q.need[k], EVERY_MICROBATCH,
                             &copy.in[k]);
@@ -617,13 +651,14 @@ int partition(const struct graph *g, const struct mesh *m, const struct sharding
     p.common = arena_array(out->arena, axis_set, g->nvalues);
     for (int i = 0; i < g->nvalues; i++)
         p.common[i] = mesh_cuts(m);
+    p.caches = arena_array(out->arena, struct cache_cut, g->nvalues);
     p.map = arena_array(out->arena, int, g->nvalues);
     p.sum_of = arena_array(out->arena, int, g->nvalues);
     p.left = arena_array(out->arena, int, g->nvalues);
     do {
         empty_graph(&p);
         rc = walk_graph(&p);
-    } while (!rc && p.again); // each walk takes axes away: there is an end
+    } while (!rc && p.again); // each walk takes axes away or places a cache once: there is an end
     if (rc)
         return rc;
     out->loss = p.map[g->loss];

@@ -47,6 +47,14 @@ static void shift_stacked(const struct value *v, struct spec *s)
     s->dim[0] = (struct dim_cut){0};
 }
 
+// A call's rows of a text, the places of a cache and those of experts: a call may have one row, which
+// no cut divides.
+static bool runs_along_seq(const struct dims *dims, const struct value *v, int d)
+{
+    return v->kind != VALUE_PARAM && (v->dims[d] == DIM_NONE || v->born[d] == DIM_SEQ ||
+                                      dims_follows(dims, v->dims[d], DIM_SEQ));
+}
+
 struct spec rules_spec(const struct rules *r, const struct mesh *m, const struct value *v)
 {
     struct spec s = {0};
@@ -54,6 +62,8 @@ struct spec rules_spec(const struct rules *r, const struct mesh *m, const struct
     for (int d = 0; d < v->shape.n; d++) {
         if (rules_dim(r, v->dims[d]) == DIM_EMBED && v->kind != VALUE_PARAM)
             continue; // that rule is for parameters only
+        if (r->whole_seq && runs_along_seq(r->dims, v, d))
+            continue;
         const struct dim_cut *axes = rules_axes(r, v->dims[d]);
         for (int k = 0; k < axes->n; k++) {
             int axis = axes->axis[k];
@@ -137,8 +147,9 @@ struct spec sharding_asked(const struct sharding *s, const struct mesh *m, const
         drop_other_features(v, &spec);
     if (entry < 0)
         drop_uneven_key_heads(s->rules.dims, m, v, &spec);
-    for (int d = v->shape.n; d < MAX_DIMS; d++)
-        spec.dim[d] = (struct dim_cut){0};
+    for (int d = 0; d < MAX_DIMS; d++)
+        if (d >= v->shape.n || (s->rules.whole_seq && runs_along_seq(s->rules.dims, v, d)))
+            spec.dim[d] = (struct dim_cut){0};
     return spec;
 }
 
@@ -151,6 +162,6 @@ struct spec sharding_spec(const struct sharding *s, const struct mesh *m, const 
 struct zigzag sharding_zigzag(const struct sharding *s, const struct mesh *m, const struct graph *g,
                               int64_t seq)
 {
-    int parts = g->ordered ? 1 : mesh_product(m, s->context);
+    int parts = g->ordered || s->rules.whole_seq ? 1 : mesh_product(m, s->context);
     return (struct zigzag){seq, seq % (2 * (int64_t)parts) == 0 ? parts : 1};
 }

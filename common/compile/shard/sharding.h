@@ -21,6 +21,7 @@ struct rule {
 };
 struct rules {
     struct dims *dims; // borrowed: the graphs'
+    bool whole_seq;    // nothing but parameters is cut along the sequence: as FILL and STEP want it
     int n;
     struct rule rule[JOB_RULES];
 };
