@@ -79,6 +79,32 @@ def test_with_a_changed_program_a_run_is_another_training(place, toy):
     assert end.code == 2 and "differs in model.text" in end.err and "--new" in end.err, end
 
 
+ACCURACY = "    report accuracy = accuracy(logits, labels)"
+
+
+def test_an_accuracy_of_each_step_changes_no_bit_and_is_that_of_an_evaluation(place, toy):
+    """A classifier with and without its report, on the same mesh. A step's accuracy is that of the parameters before it on its
+    samples, so on one batch of all samples it is what the evaluation behind the step before found."""
+    text = (runs.REPO / "common/model/programs/mlp.model").read_text()
+    without = "".join(line for line in text.splitlines(True) if not line.startswith(ACCURACY))
+    assert without != text
+    ends = []
+    for k, program in enumerate((text, without)):
+        at = place / str(k)
+        at.mkdir()
+        (at / "own.model").write_text(program)
+        one = runs.job(toy, 2, data__eval=toy.train, data__batch=480, eval={"every": 1}, train__microbatches=2)
+        ends.append(runs.train(at, {**one, "model": {**one["model"], "program": "./own.model"}}))
+    shown, silent = ends
+    assert shown.final() == silent.final()
+    for a, b in zip(shown.metrics(), silent.metrics(), strict=True):
+        assert all(a[k] == b[k] for k in ("step", "loss", "grad_norm", "eval_loss")) and "accuracy" not in b, (a, b)
+    rows = shown.metrics()
+    for before, row in zip(rows, rows[1:]):
+        assert row["accuracy"] == pytest.approx(before["eval_accuracy"], abs=1e-6), (before, row)
+    assert rows[0]["accuracy"] < rows[-1]["accuracy"] > 0.6
+
+
 PALM = """\
 sizes
   layers = 2

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-static int find_present_node(const struct fuse *f, int node)
+int fuse_find_present(const struct fuse *f, int node)
 {
     while (f->into[node] != node)
         node = f->into[node];
@@ -125,7 +125,7 @@ bool fuse_read_by_others(const struct fuse *f, int value, int a, int b)
 {
     bool kept = f->named[value];
     for (int r = f->first[value]; r < f->first[value + 1] && !kept; r++) {
-        int reader = find_present_node(f, f->readers[r]);
+        int reader = fuse_find_present(f, f->readers[r]);
         kept = reader != a && reader != b;
     }
     return kept;
@@ -161,7 +161,7 @@ static bool unread_until(const struct fuse *f, int a, int b)
     const struct node *n = &f->g->nodes[a];
     for (int k = 0; k < n->nout; k++)
         for (int r = f->first[n->out[k]]; r < f->first[n->out[k] + 1]; r++) {
-            int reader = find_present_node(f, f->readers[r]);
+            int reader = fuse_find_present(f, f->readers[r]);
             if (reader < b && reader != a)
                 return false;
         }

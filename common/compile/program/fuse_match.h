@@ -51,6 +51,8 @@ bool fuse_ready_at(const struct fuse *f, int b, int a);
 bool fuse_same_loops(const struct node *n, int j, int k);
 // Whether a node adds two tensors of the output's own shape and cuts, element by element.
 bool fuse_adds_alike(const struct graph *g, const struct node *n);
+// The node that a node has become a part of; itself: of none.
+int fuse_find_present(const struct fuse *f, int node);
 // Whether anybody but nodes a and b reads the value, or looks for it by its name or role.
 bool fuse_read_by_others(const struct fuse *f, int value, int a, int b);
 // Returns where a node made of a and b can stand (a comes before b): at b, if no node before b

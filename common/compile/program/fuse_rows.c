@@ -171,14 +171,26 @@ static bool parts_match(const struct fuse *f, const int part[PARTS])
            same_rows(g, n[OVER]->out[0], m) && same_rows(g, n[NEGATIVE]->out[0], m);
 }
 
-// Whether nobody else reads what goes away, and the logits' buffer is free for the gradient.
+// Whether the logits' buffer is free for the gradient: others, such as an accuracy, read them before
+// the loss does, in the forward.
+static bool are_logits_spent(const struct fuse *f, int logits, int loss, int grad)
+{
+    const struct graph *g = f->g;
+    bool spent =
+        g->values[logits].kind == VALUE_TEMP && find_maker(f, logits) >= 0 && !f->named[logits];
+    for (int r = f->first[logits]; r < f->first[logits + 1] && spent; r++) {
+        int reader = fuse_find_present(f, f->readers[r]);
+        spent = reader == loss || reader == grad || (reader < loss && fuse_beside(f, reader, loss));
+    }
+    return spent;
+}
+
+// Whether nobody else reads what goes away.
 static bool parts_are_alone(const struct fuse *f, const int part[PARTS])
 {
     const struct graph *g = f->g;
-    int x = g->nodes[part[LOSS]].in[0];
     bool alone =
-        g->values[x].kind == VALUE_TEMP && find_maker(f, x) >= 0 &&
-        !fuse_read_by_others(f, x, part[LOSS], part[GRAD]) &&
+        are_logits_spent(f, g->nodes[part[LOSS]].in[0], part[LOSS], part[GRAD]) &&
         !fuse_read_by_others(f, g->nodes[part[COTANGENT]].out[0], part[OVER], part[NEGATIVE]) &&
         is_only_reader(f, part[OVER], part[GRAD]) && is_only_reader(f, part[NEGATIVE], part[GRAD]);
     for (int k = GRAD; k < PARTS && alone; k++)
