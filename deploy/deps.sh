@@ -15,7 +15,7 @@ build="gcc libc6-dev make pkg-config protobuf-c-compiler libprotobuf-c-dev libya
        libgrpc-dev libsqlite3-dev libmicrohttpd-dev libssl-dev"
 data="dataset-fashion-mnist gzip"
 check="clang clang-format clang-tidy libclang-rt-14-dev libcmocka-dev python3 python3-venv python3-pytest python3-pytest-xdist
-       python3-numpy xfsprogs iproute2 util-linux curl nftables openssl bash-completion systemd"
+       python3-numpy python3-yaml xfsprogs iproute2 util-linux curl nftables openssl bash-completion systemd"
 long="prometheus golang-go golang-google-grpc-dev golang-goprotobuf-dev protobuf-compiler systemd-container debootstrap"
 case ${1:-all} in
 run) packages=$run ;;

@@ -80,6 +80,8 @@ void report_make(struct report *r, const struct job *job, const struct compiled 
         r->staging[s] = 2 * cost_batch_bytes(compiled_program(c, PROGRAM_TRAIN, s)) +
                         checkpoint_share(c, s, false) +
                         (job->metrics.detail ? checkpoint_share(c, s, true) : 0);
+        r->checkpoint +=
+            checkpoint_share(c, s, false) * (uint64_t)(mesh_ranks(&c->mesh) / c->nstages);
         if (c->by_stage[s].arena > c->by_stage[r->fullest].arena)
             r->fullest = s;
     }

@@ -25,8 +25,9 @@ struct report {
     // Whether the job leaves it to its first start how many threads it has. On devices that are no
     // CPUs that does not matter: the host's threads only draw the first parameters.
     bool leaves_threads;
-    uint64_t *staging; // of a stage: host memory, two batches and the checkpoint share
-    int fullest;       // the stage whose device holds the most
+    uint64_t *staging;   // of a stage: host memory, two batches and the checkpoint share
+    uint64_t checkpoint; // bytes of a whole one, which all devices write together
+    int fullest;         // the stage whose device holds the most
     bool fits;
     const char *source; // what is taken of checkpoint.from, for people; null: nothing
     const char *absent; // data files that cannot be opened here, for people; null: all can

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "common/base/buf.h"
+#include "common/base/duration.h"
 #include "common/base/plain.h"
 #include "common/base/suggest.h"
 #include "coordinator/cli/verbs.h"
@@ -19,6 +20,8 @@ enum flag_type {
     IS_NUMBER,
     IS_STEP,
     IS_COUNT,
+    IS_BYTES,
+    IS_DURATION,
     IS_REAL,
     IS_LIST,
     IS_STOPS,
@@ -91,6 +94,34 @@ static const struct flag_row {
                   offsetof(struct args, svg)},
     [FLAG_METRICS] = {"--metrics", NULL, NULL, "what each measured last, and at its best",
                       IS_SWITCH, offsetof(struct args, metrics)},
+    [FLAG_FOR] = {"--for", NULL, "KIND", "slurm, job, jobset, trainjob or systemd", IS_TEXT,
+                  offsetof(struct args, render)},
+    [FLAG_PER_NODE] = {"--per-node", NULL, "N",
+                       "devices that a node has; default: 8, with systemd all", IS_NUMBER,
+                       offsetof(struct args, per_node)},
+    [FLAG_WRITE_RATE] = {"--write-rate", NULL, "RATE",
+                         "bytes a second that the storage of checkpoints takes, as 2GB; default: "
+                         "100MB",
+                         IS_BYTES, offsetof(struct args, write_rate)},
+    [FLAG_IMAGE] = {"--image", NULL, "IMAGE", "of pods; default: weft:VERSION", IS_TEXT,
+                    offsetof(struct args, image)},
+    [FLAG_CLAIM] = {"--claim", NULL, "NAME[:PATH]",
+                    "PersistentVolumeClaim of data and checkpoints, and where pods have it; "
+                    "default: weft:/weft",
+                    IS_TEXT, offsetof(struct args, claim)},
+    [FLAG_QUEUE] = {"--queue", NULL, "NAME",
+                    "Slurm's partition, or Kueue's local queue: the job then begins suspended",
+                    IS_TEXT, offsetof(struct args, queue)},
+    [FLAG_SECRET] = {"--secret", NULL, "NAME",
+                     "Secret whose key `secret`, of at least 16 characters, seals what the leader "
+                     "writes for its agents; default: that file is this user's alone",
+                     IS_TEXT, offsetof(struct args, secret)},
+    [FLAG_USER] = {"--user", NULL, "USER",
+                   "as whom it runs: a number for pods (10001), a name for systemd (weft)", IS_TEXT,
+                   offsetof(struct args, user)},
+    [FLAG_GRACE] = {"--grace", NULL, "D",
+                    "for ranks to save when it is asked to stop, as 5m; default: 90s", IS_DURATION,
+                    offsetof(struct args, grace_ns)},
     [FLAG_CSV] = {"--csv", NULL, NULL, "as comma-separated values, a row a step", IS_SWITCH,
                   offsetof(struct args, csv)},
     [FLAG_YES] = {"--yes", "-y", NULL, "do not ask", IS_SWITCH, offsetof(struct args, yes)},
@@ -193,7 +224,7 @@ static const struct flag_row {
     [FLAG_DTYPE] = {"--dtype", NULL, "f32|bf16", "of what is written; default: f32", IS_TEXT,
                     offsetof(struct args, dtype)},
     [FLAG_SHARD_SIZE] = {"--shard-size", NULL, "SIZE",
-                         "of a file of tensors at most, as 500MB or 5GB (default)", IS_TEXT,
+                         "of a file of tensors at most, as 500MB or 5GB (default)", IS_BYTES,
                          offsetof(struct args, shard_size)},
     [FLAG_PROGRAM] = {"--program", NULL, "NAME|FILE",
                       "the program whose section `export hf` says what is what", IS_TEXT,
@@ -248,6 +279,22 @@ static int refuse_flag(const struct verb *v, const char *word)
     return usage(v, what);
 }
 
+// "500MB", "5GB", "4096": powers of ten, as sizes of files and rates of disks are given.
+static bool read_bytes(const char *text, uint64_t *out)
+{
+    static const struct {
+        const char *unit;
+        uint64_t bytes;
+    } units[] = {{"", 1}, {"B", 1}, {"KB", 1000}, {"MB", 1000000}, {"GB", 1000000000}};
+    char *end;
+    errno = 0;
+    unsigned long long n = strtoull(text, &end, 10);
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+        if (!errno && *text >= '0' && *text <= '9' && strcmp(end, units[i].unit) == 0)
+            return !__builtin_mul_overflow(n, units[i].bytes, out) && *out > 0;
+    return false;
+}
+
 static int take_value(struct args *a, const struct verb *v, const struct flag_row *r,
                       const char *value)
 {
@@ -266,6 +313,22 @@ static int take_value(struct args *a, const struct verb *v, const struct flag_ro
         if (a->nsinks == ARGS_MAX_SINKS)
             return usage(v, "too many --sink");
         a->sinks[a->nsinks++] = value;
+    } else if (r->type == IS_BYTES) {
+        uint64_t bytes;
+        if (!read_bytes(value, &bytes)) {
+            snprintf(what, sizeof what, "%s is a number of bytes, as 500MB or 5GB", r->name);
+            return usage(v, what);
+        }
+        memcpy(field, &bytes, sizeof bytes);
+    } else if (r->type == IS_DURATION) {
+        int64_t ns;
+        struct err e = {0};
+        if (duration_read(value, &ns, &e) || ns <= 0) {
+            snprintf(what, sizeof what, "%s takes a duration, as 90s or 5m, not '%.60s'", r->name,
+                     value);
+            return usage(v, what);
+        }
+        memcpy(field, &ns, sizeof ns);
     } else if (r->type == IS_REAL) {
         double x = strtod(value, &end);
         if (end == value || *end || !(x >= 0 && x <= 1e6)) {

@@ -76,6 +76,15 @@ enum flag {
     FLAG_SVG,
     FLAG_SINK,
     FLAG_METRICS,
+    FLAG_FOR,
+    FLAG_PER_NODE,
+    FLAG_WRITE_RATE,
+    FLAG_IMAGE,
+    FLAG_CLAIM,
+    FLAG_QUEUE,
+    FLAG_SECRET,
+    FLAG_USER,
+    FLAG_GRACE,
     FLAGS
 };
 __extension__ typedef unsigned __int128 flag_set; // a bit a flag
@@ -89,11 +98,12 @@ struct args { // texts are borrowed from argv
     bool json, csv, log, metrics, markdown, all, follow, fresh, yes, full;
     const char *state, *since, *sort, *tag;
     const char *tokenizer, *ids, *show, *device_file, *continues;
-    const char *to, *dtype, *shard_size, *program;
-    int64_t from_step; // -1: from the newest checkpoint
-    int rank;          // -1 for all
-    int lines;         // the last so many; 0 for all
-    int attempt;       // 0 for all
+    const char *to, *dtype, *program;
+    uint64_t shard_size; // bytes; 0: not given
+    int64_t from_step;   // -1: from the newest checkpoint
+    int rank;            // -1 for all
+    int lines;           // the last so many; 0 for all
+    int attempt;         // 0 for all
     const char *out, *format, *field, *end, *val_fraction;
     int64_t shard_tokens, vocab; // 0: not given
     int threads;                 // 0: all cores
@@ -109,6 +119,10 @@ struct args { // texts are borrowed from argv
     double temperature, top_p, min_p, penalty;
     bool slide, no_cache;
     int chunk;
+    const char *render, *image, *claim, *queue, *secret, *user;
+    int per_node;        // devices; 0: not given
+    uint64_t write_rate; // bytes a second; 0: not given
+    int64_t grace_ns;    // 0: not given
     const char *keys, *svg;
     double smooth;                              // 0: not
     const char *stop[ARGS_MAX_STOP], *stop_ids; // texts; "1,2"

@@ -21,7 +21,7 @@ static int run_completion(const struct verb *v, const struct args *a);
 
 static const struct verb verbs[] = {
     {"run", "JOB.yaml", "train here: starts what it needs, and continues where it was",
-     F(SET) | F(NEW) | F(FROM_STEP) | F(SINK) | F(JSON), 1, 1, verb_run,
+     F(SET) | F(NEW) | F(FROM_STEP) | F(SINK) | F(GRACE) | F(JSON), 1, 1, verb_run,
      "State is in .weft/NAME beside the job file. Ctrl-C saves and stops, Ctrl-Z stops for a "
      "while;\n"
      "the same command continues, after a crash too. A second Ctrl-C stops at once.\n"
@@ -64,6 +64,20 @@ static const struct verb verbs[] = {
      "the less of communication is hidden behind compute, the longer. MFU counts 6N + 6LCT FLOPs a "
      "token\n"
      "(--full). The bubble is the share of time in which a pipeline's stages wait for each other.",
+     0},
+    {"render", "JOB.yaml", "the job as a cluster's scheduler takes it; asks nobody",
+     F(FOR) | F(SET) | F(PER_NODE) | F(WRITE_RATE) | F(DEVICE) | F(DEVICE_FILE) | F(IMAGE) |
+         F(CLAIM) | F(QUEUE) | F(SECRET) | F(USER) | F(JSON),
+     1, 1, verb_render,
+     "A script for sbatch, manifests for kubectl (an Indexed Job, a JobSet, a TrainJob of "
+     "Kubeflow) "
+     "or a\n"
+     "unit of systemd, all derived from the plan: nodes, memory, cores, GPUs, the time to save, "
+     "what "
+     "ends\n"
+     "the job and what starts it again. Its head says how each came about. A job that fits no "
+     "--device is\n"
+     "refused. Relative paths of a job for pods begin at the claim's mount.",
      0},
     {"schema", "", "every key of a job file", F(MARKDOWN) | F(JSON), 0, 0, verb_schema, NULL, 0},
     {"model", "list|show NAME|check FILE|new NAME",

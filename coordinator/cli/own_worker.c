@@ -95,7 +95,7 @@ int own_worker_run(struct own_worker *w, struct err *e)
                                .state = state,
                                .cpu_devices = w->cpu ? w->devices : 0,
                                .cuda_devices = w->cpu ? 0 : -1,
-                               .grace_ns = WORKER_GRACE_S * CLOCK_S,
+                               .grace_ns = w->grace_ns ? w->grace_ns : WORKER_GRACE_S * CLOCK_S,
                                .own_rights = true};
     snprintf(state, sizeof state, "%s/worker", w->folder);
     for (; o.nsinks < w->nsinks; o.nsinks++)

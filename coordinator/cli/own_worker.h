@@ -10,6 +10,7 @@
 // Inside coordinator/cli/ only.
 #pragma once
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "common/base/err.h"
 
@@ -19,8 +20,9 @@ struct own_worker {
     int devices;
     const char *const *sinks; // NAME=COMMAND
     int nsinks;
-    int stop;    // an eventfd: to write 1 asks to stop as a signal does, 2 as two do
-    int signals; // set by own_worker_read_signals
+    int64_t grace_ns; // for ranks to save when it is asked to stop; 0: WORKER_GRACE_S
+    int stop;         // an eventfd: to write 1 asks to stop as a signal does, 2 as two do
+    int signals;      // set by own_worker_read_signals
     void (*attached)(void *ctx);
     void (*stopped)(void *ctx); // a signal asked to stop
     void *ctx;

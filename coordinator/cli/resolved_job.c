@@ -2,8 +2,10 @@
 // Reading the job of a command line; see resolved_job.h.
 #include "coordinator/cli/resolved_job.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 
+#include "common/base/folder.h"
 #include "common/base/plain.h"
 #include "common/explain/plan_report.h"
 #include "common/plan/plan.h"
@@ -28,5 +30,22 @@ int resolve_job(const struct args *a, struct arena *arena, struct job *job, stru
     int rc = why.len ? CLIENT_USAGE : CLIENT_OK;
     plain_puts(stderr, buf_str(&why));
     buf_clear(&why);
+    return rc;
+}
+
+// The device to plan for where none is named: of each kind what most people have.
+static const char *const usual[JOB_DEVICE_KINDS] = {[JOB_CPU] = "cpu", [JOB_CUDA] = "h200"};
+
+int resolve_device(const struct args *f, const struct job *job, struct arena *a,
+                   struct device_model *device, struct err *e)
+{
+    enum { LARGEST = 1 << 20 };
+    struct buf file = {0};
+    int rc =
+        f->device_file ? folder_read_whole(AT_FDCWD, f->device_file, false, LARGEST, &file, e) : 0;
+    if (!rc)
+        rc = device_model_read(a, f->device ? f->device : usual[job->resources.kind],
+                               f->device_file ? buf_str(&file) : NULL, f->device_file, device, e);
+    buf_clear(&file);
     return rc;
 }

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // weft plan and weft schema: what a job needs, and what a job file may say. Neither opens a device.
 // Of data files that are here plan reads as much as shows whether a rank could (data_files.h).
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "common/base/folder.h"
 #include "common/base/plain.h"
 #include "common/data/job_set.h"
 #include "common/explain/picture.h"
@@ -15,6 +13,7 @@
 #include "common/plan/schema_list.h"
 #include "coordinator/cli/cli_print.h"
 #include "coordinator/cli/data_files.h"
+#include "coordinator/cli/resolved_job.h"
 #include "coordinator/cli/source_look.h"
 #include "coordinator/cli/verbs.h"
 
@@ -49,23 +48,6 @@ static void print_report(const struct report *r, const struct args *f, struct bu
     } else {
         report_text(r, f->full, count_columns(), out);
     }
-}
-
-// The device to plan for where none is named: of each kind what most people have.
-static const char *const usual[JOB_DEVICE_KINDS] = {[JOB_CPU] = "cpu", [JOB_CUDA] = "h200"};
-
-static int read_device(const struct args *f, const struct job *job, struct arena *a,
-                       struct device_model *device, struct err *e)
-{
-    enum { LARGEST = 1 << 20 };
-    struct buf file = {0};
-    int rc =
-        f->device_file ? folder_read_whole(AT_FDCWD, f->device_file, false, LARGEST, &file, e) : 0;
-    if (!rc)
-        rc = device_model_read(a, f->device ? f->device : usual[job->resources.kind],
-                               f->device_file ? buf_str(&file) : NULL, f->device_file, device, e);
-    buf_clear(&file);
-    return rc;
 }
 
 // A batch that cannot be divided is the one mistake after which all sizes are still known. Such a
@@ -164,7 +146,7 @@ static int plan_job(const struct args *f, struct arena *a, struct buf *out, stru
     const char *file = f->pos[0];
     if (load_job(f, a, &job, &wrong, why))
         return CLIENT_USAGE;
-    if (read_device(f, &job, a, &device, &e)) {
+    if (resolve_device(f, &job, a, &device, &e)) {
         buf_printf(why, "weft plan: %s\n", e.text);
         return CLIENT_USAGE;
     }

@@ -568,6 +568,7 @@ static int run_threads(struct run *r, struct err *e)
     r->worker.devices = (int)s->devices;
     r->worker.sinks = r->args->sinks;
     r->worker.nsinks = r->args->nsinks;
+    r->worker.grace_ns = r->args->grace_ns;
     r->worker.attached = on_attached;
     r->worker.stopped = on_stopped;
     r->worker.ctx = r;

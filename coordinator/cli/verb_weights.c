@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // weft export and weft import: checkpoints as others have them, both ways.
-#include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "common/base/clock.h"
@@ -43,22 +41,6 @@ static void print_speed(const struct bar *b, uint64_t bytes, struct buf *out)
 
 // ---- export --------------------------------------------------------------------------------------
 
-// "500MB", "5GB", "4096": powers of ten, as file sizes of others are given.
-static bool parse_size(const char *text, uint64_t *out)
-{
-    static const struct {
-        const char *unit;
-        uint64_t bytes;
-    } units[] = {{"", 1}, {"B", 1}, {"KB", 1000}, {"MB", 1000000}, {"GB", 1000000000}};
-    char *end;
-    errno = 0;
-    unsigned long long n = strtoull(text, &end, 10);
-    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
-        if (!errno && *text >= '0' && *text <= '9' && strcmp(end, units[i].unit) == 0)
-            return !__builtin_mul_overflow(n, units[i].bytes, out) && *out > 0;
-    return false;
-}
-
 // -s eos_token_id=2: members of config.json. -1: another word, or no number.
 static int list_members(const struct args *a, struct config_member *out, struct arena *arena)
 {
@@ -91,7 +73,7 @@ int verb_export(const struct verb *v, const struct args *a)
                                .program = a->program,
                                .npz = a->to && strcmp(a->to, "npz") == 0,
                                .bf16 = a->dtype && strcmp(a->dtype, "bf16") == 0,
-                               .shard_bytes = shard_bytes,
+                               .shard_bytes = a->shard_size ? a->shard_size : shard_bytes,
                                .nmembers = list_members(a, members, &arena),
                                .members = members,
                                .watch = {show_progress, &bar}};
@@ -105,8 +87,6 @@ int verb_export(const struct verb *v, const struct args *a)
         wrong = "--dtype is f32 or bf16";
     else if (o.npz && (o.bf16 || a->shard_size || a->program || a->nset))
         wrong = "--to npz writes f32 in one file, under weft's own names";
-    else if (a->shard_size && !parse_size(a->shard_size, &o.shard_bytes))
-        wrong = "--shard-size is a number of bytes, as 500MB or 5GB";
     else if (o.nmembers < 0)
         wrong = "-s takes bos_token_id=N, eos_token_id=N and pad_token_id=N";
     if (wrong) {

@@ -25,6 +25,7 @@ struct verb {
     int act;          // for verb_act.c: the weft.v1.Verb to send
 };
 
+int verb_render(const struct verb *v, const struct args *a);
 int verb_plan(const struct verb *v, const struct args *a);
 int verb_model(const struct verb *v, const struct args *a);
 int verb_schema(const struct verb *v, const struct args *a);

@@ -48,6 +48,7 @@ ARROWS = {
     "coordinator/serve": ["proto", "common", "coordinator/decide", "coordinator/store"],
     "coordinator": ["proto", "common"],
     "coordinator/cli": ["proto", "common"],
+    "coordinator/cli/render": ["common"],
     "tests": ["common", "kernels", "worker", "coordinator", "proto"],
 }
 # storage.c looks for a job's data, which a pattern may name.

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// A batch script for Slurm: one task a node, each `weft run`. Slurm's --signal reaches the tasks before the
+// time limit, and preemption's grace does; a job that ends within either is not queued again by Slurm
+// itself, so the script does it on 75.
+#include <inttypes.h>
+
+#include "coordinator/cli/render/cluster_facts.h"
+
+static void print_word(const char *text, struct buf *out)
+{
+    buf_putc(out, '\'');
+    for (; *text; text++)
+        if (*text == '\'')
+            buf_puts(out, "'\\''");
+        else
+            buf_putc(out, *text);
+    buf_putc(out, '\'');
+}
+
+int render_slurm(const struct render_facts *f, struct arena *a, struct buf *out, struct err *e)
+{
+    (void)a;
+    (void)e;
+    buf_puts(out, "#!/bin/sh\n");
+    render_head(f, "sbatch THIS-FILE; its options may also be given to sbatch, which then wins",
+                out);
+    buf_printf(out,
+               "#SBATCH --job-name=%s\n"
+               "#SBATCH --nodes=%d\n"
+               "#SBATCH --ntasks-per-node=1\n"
+               "#SBATCH --cpus-per-task=%d\n"
+               "#SBATCH --mem=%" PRIu64 "M\n",
+               f->name, f->nodes, f->cores, f->memory_mib);
+    if (f->job->resources.kind == JOB_CUDA)
+        buf_printf(out, "#SBATCH --gpus-per-node=%d\n", f->per_node);
+    if (f->o->queue)
+        buf_printf(out, "#SBATCH --partition=%s\n", f->o->queue);
+    buf_printf(out,
+               "#SBATCH --signal=TERM@%d\n"
+               "#SBATCH --requeue\n"
+               "#SBATCH --open-mode=append\n"
+               "#SBATCH --output=%s-%%j.log\n"
+               "srun --ntasks-per-node=1 --kill-on-bad-exit=0 weft run --grace %ds",
+               f->stop_s, f->name, f->grace_s);
+    for (int i = 0; i < f->o->nset; i++) {
+        buf_puts(out, " -s ");
+        print_word(f->o->set[i], out);
+    }
+    buf_puts(out, " -- ");
+    print_word(f->o->file, out);
+    buf_printf(out,
+               "\n"
+               "code=$?\n"
+               "restarts=${SLURM_RESTART_COUNT:-0}\n"
+               "case $code in\n"
+               "0 | 2 | 65 | 66 | 76 | 78) ;; # done, or the same would happen again\n"
+               "75) scontrol requeue \"$SLURM_JOB_ID\" ;;\n"
+               "*) [ \"$restarts\" -ge %" PRId64 " ] || scontrol requeue \"$SLURM_JOB_ID\" ;;\n"
+               "esac\n"
+               "exit $code\n",
+               f->job->restart.budget);
+    return 0;
+}

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+// weft render: a job as what a cluster's scheduler takes, derived from its plan (cluster_facts.h).
+// Asks nobody and runs nothing. What would not fit is refused here, before it waits in a queue.
+#include <limits.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/plain.h"
+#include "common/plan/plan.h"
+#include "common/plan/schema_list.h"
+#include "coordinator/cli/cli_print.h"
+#include "coordinator/cli/render/cluster_facts.h"
+#include "coordinator/cli/resolved_job.h"
+#include "coordinator/cli/verbs.h"
+
+#define FOR(kind) (1U << RENDER_##kind)
+#define PODS      (FOR(JOB) | FOR(JOBSET) | FOR(TRAINJOB))
+#define LETTERS   "abcdefghijklmnopqrstuvwxyz"
+#define CAPITALS  "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+#define DIGITS    "0123456789"
+
+// Words of the command line that become names in the output: with which --for they act, and of what they are
+// made. They begin with a letter or digit.
+static const struct word {
+    const char *flag;
+    size_t at; // in struct args
+    unsigned kinds;
+    const char *letters, *is;
+} words[] = {
+    {"--image", offsetof(struct args, image), PODS, LETTERS CAPITALS DIGITS "._/:@-",
+     "the name of an image"},
+    {"--claim", offsetof(struct args, claim), PODS, NULL, NULL},
+    {"--secret", offsetof(struct args, secret), PODS, LETTERS DIGITS ".-", "the name of a Secret"},
+    {"--queue", offsetof(struct args, queue), PODS | FOR(SLURM), LETTERS CAPITALS DIGITS "._-",
+     "the name of a queue"},
+    {"--user", offsetof(struct args, user), PODS | FOR(SYSTEMD), LETTERS DIGITS "_-",
+     "a user: a name for systemd, a number for pods"},
+};
+
+static bool is_word(const char *text, const char *letters)
+{
+    enum { LONGEST = 253 };
+    return *text && !strchr("._/:@-", *text) && strlen(text) <= LONGEST &&
+           !text[strspn(text, letters)];
+}
+
+// Null, or what is wrong with the words.
+static const char *check_words(const struct args *f, unsigned kind, struct arena *a)
+{
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        const struct word *w = &words[i];
+        const char *text;
+        memcpy(&text, (const char *)f + w->at, sizeof text);
+        if (text && !(w->kinds & kind))
+            return arena_printf(a, "%s does nothing with this --for", w->flag);
+        if (text && w->letters && !is_word(text, w->letters))
+            return arena_printf(a, "%s takes %s", w->flag, w->is);
+    }
+    // Not root, and no octal number for a reader of YAML.
+    if (f->user && kind & PODS && (f->user[strspn(f->user, DIGITS)] || *f->user == '0'))
+        return "--user takes the number of a user for pods, not 0";
+    return NULL;
+}
+
+// A text that is one line of printable characters, or of several.
+static bool is_printable(const char *text)
+{
+    size_t n;
+    for (; *text; text += n)
+        if (!(n = plain_character(text, strlen(text))))
+            return false;
+    return true;
+}
+
+// "NAME" or "NAME:/MOUNT". Null, or what is wrong with it.
+static const char *read_claim(const char *text, struct arena *a, struct render_options *o)
+{
+    o->claim = "weft";
+    o->mount = "/weft";
+    if (!text)
+        return NULL;
+    size_t n = strcspn(text, ":");
+    o->claim = arena_printf(a, "%.*s", (int)n, text);
+    o->mount = text[n] ? text + n + 1 : o->mount;
+    size_t len = strlen(o->mount);
+    if (is_word(o->claim, LETTERS DIGITS ".-") && *o->mount == '/' && len > 1 &&
+        o->mount[len - 1] != '/' && is_printable(o->mount) && !strpbrk(o->mount, ":\n") &&
+        !strstr(o->mount, ".."))
+        return NULL;
+    return "--claim takes NAME:/PATH, a PersistentVolumeClaim and where pods have it";
+}
+
+// Null, or what is wrong.
+static const char *read_options(const struct args *f, struct arena *a, struct render_options *o)
+{
+    char folder[PATH_MAX];
+    int kind = 0;
+    while (kind < RENDER_KINDS && (!f->render || strcmp(f->render, render_names[kind]) != 0))
+        kind++;
+    if (kind == RENDER_KINDS)
+        return "--for takes slurm, job, jobset, trainjob or systemd";
+    *o = (struct render_options){.kind = (enum render_kind)kind,
+                                 .per_node = f->per_node,
+                                 .rate = f->write_rate,
+                                 .image = f->image ? f->image : "weft:" WEFT_VERSION,
+                                 .queue = f->queue,
+                                 .secret = f->secret,
+                                 .user = f->user,
+                                 .set = f->set,
+                                 .nset = f->nset};
+    const char *wrong = check_words(f, 1U << kind, a);
+    wrong = wrong ? wrong : read_claim(f->claim, a, o);
+    if (wrong || !realpath(f->pos[0], folder)) // the file itself is missed by who reads it
+        return wrong;
+    o->file = arena_strdup(a, folder);
+    *strrchr(folder, '/') = 0;
+    o->folder = arena_strdup(a, *folder ? folder : "/");
+    if (1U << kind & ~PODS && !is_printable(o->file))
+        return "the path of the job file has control characters: rename it";
+    for (int i = 0; i < f->nset; i++)
+        if (1U << kind & ~PODS && !is_printable(f->set[i]))
+            return "-s has control characters";
+    return NULL;
+}
+
+static int compile(const struct args *f, struct arena *a, struct job *job, struct report *plan,
+                   struct buf *why)
+{
+    struct job_errors errs = {0};
+    struct findings *found = arena_new(a, struct findings);
+    struct compiled *compiled = arena_new(a, struct compiled);
+    struct device_model *device = arena_new(a, struct device_model);
+    struct err e = {0};
+    if (job_load(a, &weft_schema, f->pos[0], f->set, f->nset, job, &errs))
+        job_errors_print(&errs, why);
+    else if (job_check_devices(job, &e) || resolve_device(f, job, a, device, &e))
+        buf_printf(why, "%s: %s\n", f->pos[0], e.text);
+    else if (plan_explain(job, &(struct compile_options){.hasty = true}, a, compiled, found, NULL,
+                          &e))
+        report_errors(f->pos[0], found, &e, why);
+    else {
+        plan_fit(job, device, compiled, found, a);
+        report_make(plan, job, compiled, found, device, a);
+        if (found->errors)
+            report_errors(f->pos[0], found, &e, why);
+    }
+    return why->len ? CLIENT_USAGE : CLIENT_OK;
+}
+
+static void print_json(const struct render_facts *r, const char *text, struct buf *out)
+{
+    struct json_out w;
+    json_print_start(&w, out, true);
+    json_str(&w, "for", render_names[r->o->kind]);
+    json_str(&w, "name", r->name);
+    json_int(&w, "nodes", r->nodes);
+    json_int(&w, "devices_per_node", r->per_node);
+    json_int(&w, "cores_per_node", r->cores);
+    json_uint(&w, "memory_bytes", r->memory_mib << 20);
+    json_uint(&w, "checkpoint_bytes", r->checkpoint);
+    json_uint(&w, "write_rate", r->rate);
+    json_int(&w, "grace_s", r->grace_s);
+    json_int(&w, "stop_s", r->stop_s);
+    json_array(&w, "facts");
+    for (int i = 0; i < r->nfacts; i++) {
+        json_object(&w, NULL);
+        json_str(&w, "name", r->fact[i].name);
+        json_str(&w, "text", r->fact[i].text);
+        json_end(&w);
+    }
+    json_end(&w);
+    json_str(&w, "text", text);
+    json_print_end(&w);
+}
+
+static int render(const struct args *f, const struct render_options *o, struct arena *a,
+                  struct buf *out, struct buf *why)
+{
+    static render_fn *const kinds[RENDER_KINDS] = {
+        [RENDER_SLURM] = render_slurm,       [RENDER_JOB] = render_kubernetes,
+        [RENDER_JOBSET] = render_kubernetes, [RENDER_TRAINJOB] = render_kubernetes,
+        [RENDER_SYSTEMD] = render_systemd,
+    };
+    struct job job;
+    struct report plan;
+    struct render_facts facts;
+    struct buf text = {0};
+    struct err e = {0};
+    if (compile(f, a, &job, &plan, why))
+        return CLIENT_USAGE;
+    job.base_dir = o->folder;
+    int rc = render_facts_make(o, &job, &plan, a, &facts, &e);
+    rc = rc ? rc : kinds[o->kind](&facts, a, &text, &e);
+    if (rc)
+        buf_printf(why, "%s: %s\n", f->pos[0], e.text);
+    else if (f->json)
+        print_json(&facts, buf_str(&text), out);
+    else
+        buf_append(out, text.data, text.len);
+    buf_clear(&text);
+    return rc ? CLIENT_USAGE : CLIENT_OK;
+}
+
+int verb_render(const struct verb *v, const struct args *f)
+{
+    struct arena a = {0};
+    struct render_options o;
+    struct buf out = {0}, why = {0};
+    const char *wrong = read_options(f, &a, &o);
+    int rc = wrong ? usage(v, wrong) : render(f, &o, &a, &out, &why);
+    plain_puts(stderr, buf_str(&why));
+    put_out(&out);
+    buf_clear(&why);
+    arena_clear(&a);
+    return rc;
+}
