@@ -32,6 +32,7 @@ struct coord_daemon {
     struct coord *coord;
     struct rpc *rpc;
     struct rpc_server *server[LISTEN_MAX];
+    char bound[LISTEN_MAX][RPC_NAME_MAX * 2];
     struct planner *planner;
     struct service *service;
     struct http *http[DOORS];
@@ -239,14 +240,14 @@ static int check_unused(const char *path, struct err *e)
 
 static int listen_one(struct coord_daemon *d, int i, struct err *e)
 {
-    char bound[RPC_NAME_MAX * 2];
+    char *bound = d->bound[i];
     struct rpc_server_options o = {
         .address = d->c->listen[i], .methods = service_methods, .nmethods = service_nmethods};
     bool local = strncmp(o.address, "unix:", 5) == 0; // of mode 0600: it needs no TLS
     if (!local)
         o.tls = make_tls(d);
     int rc = local ? check_unused(o.address + 5, e) : 0;
-    rc = rc ? rc : rpc_serve(d->rpc, &o, &d->server[i], bound, sizeof bound, e);
+    rc = rc ? rc : rpc_serve(d->rpc, &o, &d->server[i], bound, sizeof d->bound[i], e);
     if (rc)
         return rc;
     log_info("coordinator", "listens on %s", bound);
@@ -404,6 +405,11 @@ int coord_daemon_run(struct coord_daemon *d, struct err *e)
             return rc;
         feed_watchdog(d);
     }
+}
+
+const char *coord_daemon_bound(const struct coord_daemon *d, int i)
+{
+    return d->bound[i];
 }
 
 void coord_daemon_close(struct coord_daemon *d)

@@ -38,4 +38,6 @@ int coord_daemon_open(const struct coord_daemon_config *c, struct coord_daemon *
                       struct err *e);
 // 0: it was asked to stop. ERR_IO from a transaction: start again from what is durable.
 int coord_daemon_run(struct coord_daemon *d, struct err *e);
+// The address of listen[i], with the port that it got.
+const char *coord_daemon_bound(const struct coord_daemon *d, int i);
 void coord_daemon_close(struct coord_daemon *d); // null is fine

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `weft-worker join`: trades a token for a certificate. Inside worker/ only.
+// `weft-worker join`: trades a token for a certificate. Inside worker/ and for `weft run`.
 #pragma once
 #include "common/base/err.h"
 

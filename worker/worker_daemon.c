@@ -62,7 +62,7 @@ struct worker_daemon {
     struct poll_loop_source *on_rpc, *on_storage;
     struct late *late;
     int nlate;
-    bool feeding, exits, attached;
+    bool feeding, exits, attached, connected;
     char incarnation[ID_LEN];
     int code;
 };
@@ -244,11 +244,12 @@ static void on_stream(struct worker_daemon *d, struct rpc_event *ev)
         if (down->body_case == WEFT__V1__DOWN__BODY_REGISTERED) {
             log_info("worker", "attached to %s", d->c->coordinator);
             d->lost_ns = 0;
-            d->attached = true;
+            d->attached = d->connected = true;
         }
         rpc_more(d->rpc, ev->call);
     } else if (ev->kind == RPC_CLOSED) {
         d->call = 0;
+        d->connected = false;
         say_lost(d, ev->text);
         logs_drop_all(d->logs);
         feed_agent(d, (struct agent_event){.kind = AGENT_EV_CLOSED, .text = ev->text});
@@ -345,6 +346,11 @@ void worker_daemon_signal_ranks(struct worker_daemon *d, int sig)
 bool worker_daemon_attached(const struct worker_daemon *d)
 {
     return d->attached;
+}
+
+bool worker_daemon_connected(const struct worker_daemon *d)
+{
+    return d->connected;
 }
 
 // ---- the loop ----

@@ -40,6 +40,7 @@ bool worker_daemon_turn(struct worker_daemon *d);
 void worker_daemon_stop(struct worker_daemon *d); // its ranks save and end; once more: at once
 void worker_daemon_signal_ranks(struct worker_daemon *d, int sig); // every one that lives
 bool worker_daemon_attached(const struct worker_daemon *d);        // ever, since it was opened
+bool worker_daemon_connected(const struct worker_daemon *d);       // now
 // Lets what was said last leave. Ranks that live are killed. Returns the exit code of weft-worker;
 // null is fine.
 int worker_daemon_close(struct worker_daemon *d);

@@ -236,7 +236,12 @@ static int check_whole(const struct reading *r, int64_t index, int64_t size)
                        "WORLD_SIZE or PET_NNODES says that %lld processes work together, and "
                        "nothing says which this one is: set RANK, or unset it",
                        (long long)size);
-    if (size < 0 && a->kind == ALLOCATION_OTHER)
+    if (size < 0 && a->kind == ALLOCATION_KUBERNETES)
+        return err_set(r->e, ERR_INVALID,
+                       "JOB_COMPLETION_INDEX=%lld, and nothing says how many pods there are: set "
+                       "WORLD_SIZE to the Job's completions in the pod's environment",
+                       (long long)index);
+    if (size < 0)
         return err_set(r->e, ERR_INVALID,
                        "%s is set and %s is not: set it to how many processes there are, or unset "
                        "the first",
@@ -271,13 +276,15 @@ int allocation_read(allocation_get *get, void *ctx, struct allocation *out, stru
     // Without srun SLURM_PROCID and SLURM_NTASKS are those of a script.
     rc = agree_on_number(&r, indexes + !slurm, 0, ALLOCATION_MAX - 1, &index);
     rc = rc ? rc : agree_on_number(&r, sizes + !slurm, 1, ALLOCATION_MAX, &size);
-    if (!rc && out->kind == ALLOCATION_NONE && (index >= 0 || size > 1))
+    if (rc)
+        return rc;
+    if (out->kind == ALLOCATION_NONE && (index >= 0 || size > 1))
         out->kind = ALLOCATION_OTHER;
-    if (!rc && out->kind == ALLOCATION_NONE) {
+    if (out->kind == ALLOCATION_NONE) {
         *out->text = 0;
         return 0;
     }
-    rc = rc ? rc : refuse_launchers(&r);
+    rc = refuse_launchers(&r);
     rc = rc ? rc : refuse_locals(&r);
     rc = rc ? rc : check_whole(&r, index, size);
     rc = rc ? rc : agree_on_host(&r);
@@ -285,7 +292,7 @@ int allocation_read(allocation_get *get, void *ctx, struct allocation *out, stru
     if (rc)
         return rc;
     out->index = (int)index;
-    out->size = size > 0 ? (int)size : 0;
+    out->size = (int)size;
     out->port = port > 0 ? (int)port : 0;
     return 0;
 }

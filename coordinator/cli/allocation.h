@@ -3,7 +3,7 @@
 //
 //   Slurm       a step of srun: SLURM_STEP_ID, SLURM_JOB_ID, SLURM_PROCID (index), SLURM_NTASKS (size),
 //               SLURM_LOCALID, SLURM_STEP_NODELIST, SLURM_RESTART_COUNT, SLURM_JOB_END_TIME
-//   Kubernetes  a pod of an Indexed Job: JOB_COMPLETION_INDEX (index); the size is in nobody's variable
+//   Kubernetes  a pod of an Indexed Job: JOB_COMPLETION_INDEX (index); the size is WORLD_SIZE
 //   Kubeflow    PET_NODE_RANK (index), PET_NNODES (size), PET_MASTER_ADDR, PET_MASTER_PORT
 //   others      RANK (index), WORLD_SIZE (size), MASTER_ADDR, MASTER_PORT
 //
@@ -23,13 +23,13 @@ enum allocation_kind { ALLOCATION_NONE, ALLOCATION_SLURM, ALLOCATION_KUBERNETES,
 
 struct allocation {
     enum allocation_kind kind; // NONE: this process is alone
-    int index, size;           // size 0: nobody says
-    char host[256];            // of the leader, for the agents; "": nobody says
-    int port;                  // 0: the leader takes any
-    char id[128];              // of this start of the whole, the same in all of it; "": nobody says
-    int64_t end_s;             // when it is taken away, seconds since 1970; 0: nobody says
-    char text[700];            // what was found and in which variables, for people
-    char doubt[300];           // what looks like a mistake and is none; ""
+    int index, size;
+    char host[256];  // of the leader, for the agents; "": nobody says
+    int port;        // 0: the leader takes any
+    char id[128];    // of this start of the whole, the same in all of it; "": nobody says
+    int64_t end_s;   // when it is taken away, seconds since 1970; 0: nobody says
+    char text[700];  // what was found and in which variables, for people
+    char doubt[300]; // what looks like a mistake and is none; ""
 };
 
 typedef const char *allocation_get(void *ctx, const char *name); // null: it is not set

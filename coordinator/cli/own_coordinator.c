@@ -58,12 +58,18 @@ int own_coordinator_open(struct own_coordinator *o, const char *folder, int brok
     *o = (struct own_coordinator){.folder = open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC),
                                   .stop = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK),
                                   .broken = broken,
-                                  .log = -1};
+                                  .log = -1,
+                                  .listen = o->listen,
+                                  .tls_dir = o->tls_dir};
     if (o->folder < 0 || o->stop < 0)
         return err_errno(e, ERR_IO, "%s", folder);
     snprintf(o->address, sizeof o->address, "unix:/proc/self/fd/%d/sock", o->folder);
-    o->c = (struct coord_daemon_config){
-        .state = folder, .locked = true, .listen = {o->address}, .nlisten = 1, .stop = o->stop};
+    o->c = (struct coord_daemon_config){.state = folder,
+                                        .locked = true,
+                                        .listen = {o->address, o->listen},
+                                        .nlisten = o->listen ? 2 : 1,
+                                        .tls_dir = o->tls_dir,
+                                        .stop = o->stop};
     int rc = open_log(o, folder, e);
     rc = rc ? rc : coord_daemon_open(&o->c, &o->daemon, e);
     if (!rc && pthread_create(&o->thread, NULL, run_coordinator, o))

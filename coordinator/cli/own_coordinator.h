@@ -25,6 +25,8 @@ struct own_coordinator {
     int folder, stop, log; // descriptors
     int broken;     // an eventfd of the owner's that gets a 2 when the loop fails; −1: none
     struct err why; // then, once it is closed
+    // Set before it is opened, or null: where hosts of an allocation reach it, and its authority.
+    const char *listen, *tls_dir;
 };
 // Finds the coordinator that listens in FOLDER. `fd` gets the descriptor that its address needs, to be
 // closed when it is called no more. False: none does, and then there is none.

@@ -44,6 +44,7 @@ void own_worker_take_signals(struct own_worker *w)
             stand_still(w);
             continue;
         }
+        w->signal = w->signal ? w->signal : (int)s.ssi_signo;
         w->stopped(w->ctx);
         if (w->daemon)
             worker_daemon_stop(w->daemon);
@@ -79,6 +80,7 @@ static int run_daemon(struct own_worker *w, const struct worker_daemon_config *c
         if (!attached && worker_daemon_attached(w->daemon))
             w->attached(w->ctx);
         attached = worker_daemon_attached(w->daemon);
+        w->connected = worker_daemon_connected(w->daemon);
     }
     if (worker_daemon_close(w->daemon) && !rc)
         rc = err_set(e, ERR_INTERNAL, "its worker has failed");
@@ -92,6 +94,8 @@ int own_worker_run(struct own_worker *w, struct err *e)
     static struct worker_setup setup;
     char state[WORKER_PATH];
     struct worker_options o = {.coordinator = w->coordinator,
+                               .tls = w->tls,
+                               .name = w->name,
                                .state = state,
                                .cpu_devices = w->cpu ? w->devices : 0,
                                .cuda_devices = w->cpu ? 0 : -1,

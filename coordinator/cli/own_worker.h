@@ -9,6 +9,7 @@
 // in process groups of their own, so what a terminal sends reaches them this way alone.
 // Inside coordinator/cli/ only.
 #pragma once
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -20,12 +21,15 @@ struct own_worker {
     int devices;
     const char *const *sinks; // NAME=COMMAND
     int nsinks;
-    int64_t grace_ns; // for ranks to save when it is asked to stop; 0: WORKER_GRACE_S
-    int stop;         // an eventfd: to write 1 asks to stop as a signal does, 2 as two do
-    int signals;      // set by own_worker_read_signals
+    const char *tls, *name; // of an agent: its certificate's folder, what people call its host
+    int64_t grace_ns;       // for ranks to save when it is asked to stop; 0: WORKER_GRACE_S
+    int stop;               // an eventfd: to write 1 asks to stop as a signal does, 2 as two do
+    int signals;            // set by own_worker_read_signals
     void (*attached)(void *ctx);
     void (*stopped)(void *ctx); // a signal asked to stop
     void *ctx;
+    int signal;                   // that asked first; 0: none did
+    atomic_bool connected;        // to its coordinator, now
     struct worker_daemon *daemon; // null while it does not run
 };
 // Call this before any thread is started.

@@ -75,7 +75,10 @@ static int load_job(struct run *r)
         complain(r->verb, "the job file's folder is gone", r->job.base_dir, "name another file");
         return CLIENT_USAGE;
     }
-    bool starts = r->args->fresh || !record_is_there(r->base, r->job.name);
+    if ((rc = lead_find(&r->lead, &r->job, r->base)))
+        return rc;
+    r->place = r->lead.s.a.kind == ALLOCATION_NONE ? r->base : r->lead.s.place;
+    bool starts = r->args->fresh || !record_is_there(r->place, r->job.name);
     if (r->args->from_step >= 0 && starts)
         return usage(r->verb, r->args->fresh ? "--new starts over and --from-step continues"
                                              : "--from-step continues, and nothing was started");
@@ -136,7 +139,7 @@ static void settle_threads(struct run *r)
     const char *why = "it was started with as many";
     if (!*threads) {
         int cores = cores_usable();
-        int64_t devices = r->job.resources.devices;
+        int64_t devices = r->lead.s.devices ? r->lead.s.devices : r->job.resources.devices;
         *threads = threads_share(cores, devices);
         why = threads_print_why(&r->arena, "this machine", cores, devices);
     }
@@ -249,7 +252,7 @@ static int open_record(struct run *r)
 {
     struct err e = {0};
     char hash[65];
-    int rc = record_open(&r->record, r->base, r->job.name, &e);
+    int rc = record_open(&r->record, r->place, r->job.name, &e);
     if (rc)
         return run_report_failure(r, &e,
                                   rc == ERR_EXISTS ? "wait for it, or stop it"

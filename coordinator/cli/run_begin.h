@@ -9,6 +9,7 @@
 #include "coordinator/cli/own_coordinator.h"
 #include "coordinator/cli/own_worker.h"
 #include "coordinator/cli/progress.h"
+#include "coordinator/cli/run_lead.h"
 #include "coordinator/cli/run_record.h"
 
 struct run {
@@ -18,6 +19,8 @@ struct run {
     struct job job;
     struct buf resolved;
     char base[4096];
+    struct lead lead;  // of the others of an allocation, if it is in one
+    const char *place; // where .weft/NAME lies: `base`, or this node's own folder
     struct record record;
     bool changed;        // the job continues with another text than it was started with
     const char *changes; // then: the keys with the settings of both; null: none

@@ -267,11 +267,8 @@ static void check_allocation(struct check *c)
     else if (a.kind == ALLOCATION_NONE)
         set_result(c, *a.doubt ? WARN : OK, "start it by srun", "%s",
                    *a.doubt ? a.doubt : "none: weft run is alone");
-    else if (a.size)
-        set_result(c, OK, NULL, "weft run is index %d of %d, %s (%s)", a.index, a.size,
-                   a.index ? "an agent of index 0" : "the leader", a.text);
     else
-        set_result(c, OK, NULL, "weft run is index %d, %s (%s)", a.index,
+        set_result(c, OK, NULL, "weft run is index %d of %d, %s (%s)", a.index, a.size,
                    a.index ? "an agent of index 0" : "the leader", a.text);
 }
 

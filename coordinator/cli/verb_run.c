@@ -25,6 +25,7 @@
 #include "coordinator/cli/cli_link.h"
 #include "coordinator/cli/cli_print.h"
 #include "coordinator/cli/request.h"
+#include "coordinator/cli/run_agent.h"
 #include "coordinator/cli/run_begin.h"
 #include "coordinator/cli/run_left.h"
 
@@ -521,7 +522,9 @@ static int open_run(struct run *r, struct err *e)
         if ((*flags[i] = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) < 0)
             return err_errno(e, ERR_IO, "cannot make an eventfd");
     int rc = own_worker_read_signals(&r->worker, e);
+    rc = rc ? rc : lead_open(&r->lead, r->record.dir, &r->coordinator, e);
     rc = rc ? rc : own_coordinator_open(&r->coordinator, r->record.dir, r->worker.stop, e);
+    rc = rc ? rc : lead_begin(&r->lead, &r->coordinator, r->worker.stop, e);
     rc = rc ? rc : cli_link_dial(&r->link, r->verb, r->coordinator.address, "", e);
     r->link.own = r->record.dir;
     return rc;
@@ -565,7 +568,7 @@ static int run_threads(struct run *r, struct err *e)
     r->worker.folder = r->record.dir;
     r->worker.coordinator = r->coordinator.address;
     r->worker.cpu = strcmp(job_device_kind(s->kind), "cpu") == 0;
-    r->worker.devices = (int)s->devices;
+    r->worker.devices = r->lead.s.devices ? r->lead.s.devices : (int)s->devices;
     r->worker.sinks = r->args->sinks;
     r->worker.nsinks = r->args->nsinks;
     r->worker.grace_ns = r->args->grace_ns;
@@ -588,6 +591,7 @@ static int run_job(struct run *r)
     if (rc)
         return rc;
     rc = open_run(r, &e) ? CLIENT_FAILED : run_threads(r, &e);
+    rc = lead_end(&r->lead, rc, r->worker.signal);
     cli_link_close(&r->link);
     own_coordinator_close(&r->coordinator);
     if (r->coordinator.why.code)
@@ -597,11 +601,27 @@ static int run_job(struct run *r)
 
 int verb_run(const struct verb *v, const struct args *a)
 {
-    struct run r = {.verb = v, .args = a, .record = {.lock = -1}};
+    struct run r = {.verb = v, .args = a, .lead.verb = v, .record = {.lock = -1}};
+    struct allocation *where = &r.lead.s.a;
+    struct err e = {0};
+    if (allocation_find(where, &e)) {
+        complain(v, e.text, "the environment", "mend it; `weft doctor` says what is found");
+        return SEVERAL_PERSON;
+    }
+    if (*where->doubt)
+        plain_error("%s", where->doubt);
+    if (where->kind != ALLOCATION_NONE && (a->fresh || a->from_step >= 0))
+        return several_exit(usage(v, "in an allocation, whose every start repeats the command, "
+                                     "there is no --new and no --from-step: move the job's folder "
+                                     "away, or run it once with this alone elsewhere"),
+                            0);
+    if (where->kind != ALLOCATION_NONE && where->index)
+        return run_agent(v, a, where);
     progress_init(&r.progress, a->json);
     int rc = run_begin(&r);
     if (!rc)
         rc = strcmp(r.record.state, "SUCCEEDED") == 0 ? report_finished(&r) : run_job(&r);
+    rc = lead_end(&r.lead, rc, r.worker.signal);
     record_close(&r.record);
     buf_clear(&r.resolved);
     arena_clear(&r.arena);

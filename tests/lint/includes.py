@@ -59,6 +59,7 @@ EXCEPTIONS = {
     "coordinator/cli/main.c": ["coordinator"],
     "coordinator/cli/own_coordinator.h": ["coordinator"],
     "coordinator/cli/own_worker.c": ["worker"],
+    "coordinator/cli/run_agent.c": ["worker"],
     "coordinator/cli/stored.c": ["coordinator", "worker"],
     "kernels/cuda/launch.h": ["tests/cuda"],
     "worker/storage.c": ["common/data"],

@@ -83,10 +83,11 @@ static void a_script_of_sbatch_is_alone(void **state)
 static void pods(void **state)
 {
     (void)state;
-    struct allocation a = read_good("JOB_COMPLETION_INDEX=3 KUBERNETES_SERVICE_HOST=10.0.0.1");
+    struct allocation a =
+        read_good("JOB_COMPLETION_INDEX=3 WORLD_SIZE=5 KUBERNETES_SERVICE_HOST=10.0.0.1");
     assert_int_equal(a.kind, ALLOCATION_KUBERNETES);
     assert_int_equal(a.index, 3);
-    assert_int_equal(a.size, 0);
+    assert_int_equal(a.size, 5);
     a = read_good("JOB_COMPLETION_INDEX=1 PET_NODE_RANK=1 PET_NNODES=2 PET_NPROC_PER_NODE=8 "
                   "PET_MASTER_ADDR=job-node-0-0.job PET_MASTER_PORT=29500");
     assert_int_equal(a.kind, ALLOCATION_KUBERNETES);
@@ -138,6 +139,7 @@ static void contradictions_are_refused(void **state)
         {STEP "SLURM_NTASKS=4", "SLURM_PROCID"},
         {"SLURM_JOB_ID=7 SLURM_STEP_ID=0 SLURM_STEP_NODELIST=n[ SLURM_PROCID=0 SLURM_NTASKS=1",
          "SLURM_STEP_NODELIST"},
+        {"JOB_COMPLETION_INDEX=3", "WORLD_SIZE"},
         {"JOB_COMPLETION_INDEX=one", "JOB_COMPLETION_INDEX"},
         {"JOB_COMPLETION_INDEX=1 PET_NODE_RANK=0 PET_NNODES=2", "PET_NODE_RANK=0"},
         {"JOB_COMPLETION_INDEX=2 WORLD_SIZE=2", "beyond"},

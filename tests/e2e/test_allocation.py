@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One command on every node: index 0 leads, the others are its agents. The leader is killed at random moments, all are
+stopped, agents go; who has no token, an old one or another secret joins nothing. It ends with the bits of a run on one
+host."""
+import json
+import os
+import random
+import re
+import signal
+import socket
+import subprocess
+import time
+
+import allocation
+import pytest
+import runs
+from allocation import Allocation, ended
+
+STEPS = 300
+
+
+@pytest.fixture(scope="module")
+def calm(tmp_path_factory, noise):
+    run = runs.Run(tmp_path_factory.mktemp("calm"), runs.busy_job(noise, 2, train__steps=STEPS), "mine")
+    assert runs.weft("run", str(run.file)).code == 0
+    return run.final()
+
+
+@pytest.fixture
+def pair(place, noise):
+    a = Allocation(runs.Run(place, runs.busy_job(noise, 2, train__steps=STEPS), "mine"), 2)
+    yield a
+    for p in a.processes:
+        p.kill()
+        p.communicate()
+
+
+def await_checkpoint(a):
+    assert a.run.wait_until(lambda: a.processes[0].poll() is not None or (a.run.stores() and a.run.checkpoints()))
+
+
+@pytest.mark.parametrize("scheduler", [allocation.slurm, allocation.pod])
+def test_it_trains_over_its_hosts_to_the_bits_of_one(place, noise, calm, scheduler):
+    a = Allocation(runs.Run(place, runs.busy_job(noise, 2, train__steps=STEPS), "mine"), 2, scheduler)
+    a.start()
+    codes, ends = a.codes()
+    assert codes == [0, 0], ends
+    assert "2 ranks placed: 1 on " in ends[0].out and "joined its leader" in ends[1].err, ends
+    assert a.run.final() == calm
+    assert oct(a.file().stat().st_mode & 0o777) == "0o600" and oct(a.file().parent.stat().st_mode & 0o777) == "0o700"
+    # Started once more, all of them find it finished.
+    a.start()
+    codes, ends = a.codes()
+    assert codes == [0, 0], ends
+    assert len(a.run.stores()) == 1
+
+
+@pytest.mark.parametrize("seed", runs.seeds(1, 12))
+def test_the_leader_is_killed_at_random_moments_and_whoever_starts_next_continues(place, noise, calm, seed):
+    rng = random.Random(seed)
+    a = Allocation(runs.Run(place, runs.busy_job(noise, 2, train__steps=STEPS), "mine"), 2)
+    for _ in range(3):
+        leader, agent = a.start(WEFT_WAIT="3s")
+        time.sleep(rng.random() * 2)
+        leader.kill()
+        assert ended(leader).code in (-signal.SIGKILL, 0)
+        end = ended(agent)
+        assert end.code in (75, 0) or (end.code == 78 and not a.file().exists()), end
+        a.starts += 1
+        if rng.random() < 0.7:  # another node leads, which has nothing of before
+            os.rename(place / "node-0", place / f"gone-{a.starts}")
+    a.start()
+    codes, ends = a.codes()
+    assert codes == [0, 0], ends
+    assert a.run.final() == calm and len(a.run.stores()) == 1
+
+
+def test_all_are_stopped_and_the_next_start_continues(pair, calm):
+    pair.start()
+    await_checkpoint(pair)
+    for p in pair.processes:
+        p.terminate()
+    codes, ends = pair.codes()
+    assert codes == [75, 75], ends
+    saved = pair.run.checkpoints()[-1].step
+    pair.start()
+    codes, ends = pair.codes()
+    assert codes == [0, 0] and f"continues from step-{saved:08d}" in ends[0].out, (saved, ends)
+    assert pair.run.final() == calm
+
+
+def test_an_agent_of_slurm_does_not_come_back_and_its_leader_says_so(place, noise):
+    a = Allocation(runs.Run(place, runs.busy_job(noise, 2, train__steps=1000000), "mine"), 2)
+    a.start()
+    await_checkpoint(a)
+    a.processes[1].kill()
+    codes, ends = a.codes()
+    assert codes == [75, -signal.SIGKILL] and "1 of 2 hosts are here, others are gone" in ends[0].err, ends
+
+
+def test_a_pod_comes_again_and_the_job_continues(place, noise):
+    a = Allocation(runs.Run(place, runs.busy_job(noise, 2, train__steps=1000000), "mine"), 2, allocation.pod)
+    a.start()
+    await_checkpoint(a)
+    a.processes[1].kill()
+    ended(a.processes[1])
+    before = a.run.checkpoints()[-1].step
+    a.processes[1] = a.start_one(1)
+    assert a.run.wait_until(lambda: a.processes[0].poll() is not None or a.run.checkpoints()[-1].step > before + 50)
+    a.processes[0].terminate()
+    codes, ends = a.codes()
+    assert codes == [75, 75], ends
+
+
+# ---- what is refused --------------------------------------------------------------------------------
+
+
+def test_what_contradicts_itself_is_refused_before_anything_is_made(pair):
+    end = ended(pair.start_one(0, JOB_COMPLETION_INDEX="0"))
+    assert end.code == 78 and "JOB_COMPLETION_INDEX" in end.err and "to do" in end.err, end
+    end = ended(pair.start_one(0, SLURM_NTASKS="8"))
+    assert end.code == 78 and "--ntasks-per-node=1" in end.err, end
+    end = ended(pair.start_one(0, "--new"))
+    assert end.code == 78 and "--new" in end.err, end
+    assert not pair.file().parent.parent.exists() and not list((pair.run.place / "node-0").iterdir())
+
+
+def test_an_agent_that_sees_no_leader_says_where_it_looked(pair):
+    end = ended(pair.start_one(1, "-s", "checkpoint.dir=elsewhere", WEFT_WAIT="1s"))
+    assert end.code == 78 and "elsewhere/.weft" in end.err and "one storage" in end.err, end
+    assert not (pair.run.place / "elsewhere").exists()
+
+
+def test_the_file_of_an_earlier_start_is_not_taken_for_this_ones(pair):
+    """Nor one of a leader that is gone, where no variable says which start it is; nor its token."""
+    pair.start()
+    assert pair.codes()[0] == [0, 0]
+    old = pair.file().read_text()
+    end = ended(pair.start_one(1, WEFT_WAIT="1s"))  # of start 1
+    assert end.code == 75 and "of another start" in end.err, end
+    pair.scheduler = allocation.pod
+    end = ended(pair.start_one(1, WEFT_WAIT="1s"))
+    assert end.code == 75 and "has ended" in end.err, end
+    pair.file().write_text(re.sub("ended .*\n", "", old))
+    end = ended(pair.start_one(1, WEFT_WAIT="1s"))
+    assert end.code == 75 and "Connection refused" in end.err, end
+    assert not [p for p in runs.processes_naming(pair.run.place)]
+
+
+def test_a_leader_that_cannot_work_ends_its_agents_with_it(pair):
+    bad = ("-s", "data.train.images=nowhere")
+    pair.start(*bad)
+    codes, ends = pair.codes()
+    assert codes[0] == 78 and codes[1] == 78 and "nowhere" in ends[0].err, ends
+
+
+# ---- who stands before the door ---------------------------------------------------------------------
+
+
+def leader_of(a):
+    before = a.file().read_text() if a.file().exists() else ""
+    a.start()
+    assert a.run.wait_until(lambda: a.processes[0].poll() is not None or (a.file().exists() and a.file().read_text() != before))
+    text = a.file().read_text()
+    token = bytes.fromhex(re.search("^token (.*)$", text, re.M)[1]).decode()
+    return re.findall("^address (.*)$", text, re.M), token
+
+
+def join(place, token, address, name):
+    return subprocess.run([str(runs.BUILD / "weft-worker"), "join", "--coordinator", address, "--state", str(place / name), token],
+                          capture_output=True, text=True, timeout=runs.WATCHDOG)  # fmt: skip
+
+
+def test_only_who_has_this_starts_token_comes_in(place, noise):
+    a = Allocation(runs.Run(place, runs.busy_job(noise, 2, train__steps=1000000), "mine"), 2)
+    addresses, token = leader_of(a)
+    try:
+        wrong = token[:70] + ("0" if token[70] != "0" else "1") + token[71:]
+        assert join(place, token, addresses[0], "friend").returncode == 0  # so that the refusals mean something
+        for bad in {wrong, token[:-8] + "00000000"}:
+            end = join(place, bad, addresses[0], "neighbour")
+            assert end.returncode != 0, (bad, end)
+            assert not (place / "neighbour/tls/worker.pem").exists()
+        # Without a certificate, or none of TLS at all.
+        end = runs.weft("jobs", "--coordinator", addresses[0])
+        assert end.code == 3 or end.code == 4 or end.code == 2, end
+        with socket.create_connection(("127.0.0.1", int(addresses[0].rsplit(":", 1)[1])), timeout=30) as s:
+            s.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(9))
+            assert b"HTTP" not in s.recv(100)
+    finally:
+        for p in a.processes:
+            p.terminate()
+    assert a.codes()[0] == [75, 75]
+    # The next start's leader knows nothing of that token, nor has it that authority.
+    addresses, newer = leader_of(a)
+    try:
+        assert newer != token
+        end = join(place, token, addresses[0], "late")
+        assert end.returncode != 0 and not (place / "late/tls/worker.pem").exists(), end
+    finally:
+        for p in a.processes:
+            p.terminate()
+    a.ends()
+
+
+def test_with_a_secret_the_storages_other_users_lead_nobody(pair):
+    secret, other = pair.run.place / "secret", pair.run.place / "other"
+    secret.write_text("correct horse battery staple\n")
+    other.write_text("another secret, as long as it must be\n")
+    leader = pair.start_one(0, WEFT_SECRET_FILE=str(secret))
+    pair.processes = [leader]
+    assert pair.run.wait_until(lambda: leader.poll() is not None or pair.file().exists())
+    assert "776566742d" not in pair.file().read_text().split("token ")[1][:12]  # "weft-" of a token that is not sealed
+    for env in ({}, {"WEFT_SECRET_FILE": str(other)}):
+        end = ended(pair.start_one(1, WEFT_WAIT="1s", **env))
+        assert end.code in (75, 78) and "WEFT_SECRET_FILE" in end.err, end
+    end = ended(pair.start_one(1, WEFT_SECRET_FILE=str(pair.run.place / "absent")))
+    assert end.code == 78 and "absent" in end.err, end
+    agent = pair.start_one(1, WEFT_SECRET_FILE=str(secret))
+    pair.processes.append(agent)
+    assert pair.codes()[0] == [0, 0]
+
+
+def test_doctor_says_which_one_a_run_would_be(place):
+    def doctor(**env):
+        end = subprocess.run([runs.WEFT, "doctor", "--json"], capture_output=True, text=True, cwd=place, env={**allocation.clean(), **env})
+        return next(c for c in json.loads(end.stdout)["checks"] if c["name"] == "allocation")
+
+    assert "alone" in doctor()["text"]
+    assert doctor(**allocation.slurm(1, 4))["text"].startswith("weft run is index 1 of 4, an agent of index 0 (SLURM_JOB_ID=71")
+    assert doctor(**allocation.pod(0, 2))["text"].startswith("weft run is index 0 of 2, the leader")
+    two = doctor(**allocation.slurm(1, 4), JOB_COMPLETION_INDEX="1")
+    assert two["state"] == "bad" and "JOB_COMPLETION_INDEX" in two["text"]
