@@ -38,7 +38,7 @@ COMPILE_SRC += compile
 COMPILE_SRC := $(COMPILE_SRC:%=common/compile/%.c)
 
 # What explains a plan to people.
-EXPLAIN_SRC := findings fixes sharding_findings explain heads routing unruled work repeated usage cost device_models fit plan_table plan_report plan_text
+EXPLAIN_SRC := findings fixes sharding_findings explain heads routing unruled work repeated usage cost decode_plan device_models fit plan_table plan_report plan_text
 EXPLAIN_SRC += picture_draw picture picture_mesh picture_time picture_memory
 EXPLAIN_SRC := $(EXPLAIN_SRC:%=common/explain/%.c)
 
@@ -160,7 +160,7 @@ UNIT_BASE    := err url deadline arena buf plain list map log rand hash json str
 UNIT_TOKENIZER := tokenizer_kinds tokenizer_files tokenizer_pitfalls tokenizer_refusals
 UNIT_MODEL   := model_language model_build model_initial model_examples model_published model_experts model_attention model_limits model_places
 UNIT_JOB     := job_yaml job_parse job_check job_print job_sharding job_sample job_model
-UNIT_COMPILE := compile compile_decoder compile_remat compile_context compile_heads compile_rules compile_reshard compile_programs explain_findings compile_collectives compile_precision compile_random compile_random_text compile_verify compile_sample compile_decode compile_decode_meshes compile_score compile_draws compile_zero compile_pipeline compile_schedule
+UNIT_COMPILE := compile compile_decoder compile_remat compile_context compile_heads compile_rules compile_reshard compile_programs explain_findings compile_collectives compile_precision compile_random compile_random_text compile_verify compile_sample compile_decode compile_decode_meshes explain_decode compile_score compile_draws compile_zero compile_pipeline compile_schedule
 UNIT_COMPILE += explain_experts explain_repeated explain_own explain_programs compile_experts compile_experts_moved explain_picture explain_table explain_devices explain_fit explain_examples compile_order compile_meshes compile_own compile_fuse_rows compile_fuse_sums compile_fuse compile_copies compile_group compile_occupancy compile_pieces compile_pack compile_padded
 UNIT_DATA    := data_idx data_npy data_dataset data_tokens data_sampler data_inspect data_documents data_prepare data_index data_bpe
 UNIT_CKPT    := ckpt_shard ckpt_deal ckpt_manifest ckpt_store ckpt_load ckpt_source ckpt_forged ckpt_commit ckpt_schedules ckpt_crash ckpt_snapshot

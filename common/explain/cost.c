@@ -94,19 +94,20 @@ static int join_rows(struct map *known, struct collective_row *rows, int n)
     return kept;
 }
 
-static void count_collectives(const struct compiled *c, struct arena *a, struct cost *cost)
+static void count_collectives(const struct compiled *c, enum program_kind kind, struct arena *a,
+                              struct cost *cost)
 {
     struct map known = {0};
     struct arena scratch = {0};
     int most = 0;
     for (int s = 0; s < c->nstages; s++)
-        most += compiled_program(c, PROGRAM_TRAIN, s)->ninstrs;
-    struct counted_in *of = arena_array(&scratch, struct counted_in,
-                                        compiled_program(c, PROGRAM_TRAIN, 0)->graph->nnodes);
+        most += compiled_program(c, kind, s)->ninstrs;
+    struct counted_in *of =
+        arena_array(&scratch, struct counted_in, compiled_program(c, kind, 0)->graph->nnodes);
     cost->collectives = arena_array(a, struct collective_row, most);
     for (int s = 0; s < c->nstages; s++) {
         struct collective_row *rows = cost->collectives + cost->ncollectives;
-        int n = count_stage_rows(compiled_program(c, PROGRAM_TRAIN, s), of, rows);
+        int n = count_stage_rows(compiled_program(c, kind, s), of, rows);
         cost->ncollectives += join_rows(&known, rows, n);
     }
     for (int i = 0; i < cost->ncollectives; i++) {
@@ -145,6 +146,7 @@ static void count_along(const struct compiled *c, struct arena *a, struct cost *
         for (k = 0; k < cost->nalong && cost->along[k].axes != r->axes; k++)
             ;
         cost->nalong += k == cost->nalong;
+        cost->nsent += r->count;
         cost->along[k].axes = r->axes;
         cost->along[k].bytes += r->bytes;
     }
@@ -232,12 +234,18 @@ uint64_t cost_saved(const struct program *p, enum buffer_kind kind)
     return saved;
 }
 
+void cost_count_sent(const struct compiled *c, enum program_kind kind, struct arena *a,
+                     struct cost *out)
+{
+    *out = (struct cost){0};
+    count_collectives(c, kind, a, out);
+    count_along(c, a, out);
+}
+
 void cost_count(const struct compiled *c, struct arena *a, struct cost *out)
 {
     const struct program *p = compiled_program(c, PROGRAM_TRAIN, 0);
-    *out = (struct cost){0};
-    count_collectives(c, a, out);
-    count_along(c, a, out);
+    cost_count_sent(c, PROGRAM_TRAIN, a, out);
     const struct graph *whole = c->global[PROGRAM_TRAIN];
     out->flops_per_step = 3 * count_flops(whole, NULL, true) * p->microbatches;
     out->flops_active = out->flops_per_step - 3 * count_idle(whole) * p->microbatches;

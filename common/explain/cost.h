@@ -29,11 +29,12 @@ struct axes_traffic {
 
 struct cost {
     int ncollectives;
-    struct collective_row *collectives; // of the train program, in the order they first run
+    struct collective_row *collectives; // of the program, in the order they first run
     // What a device of the stage that sends the most sends in a step, by the axes along which it does.
     int nalong;
     struct axes_traffic *along;    // the most first
     uint64_t sent;                 // the sum of them
+    int64_t nsent;                 // in so many collectives and sends
     double flops_per_step;         // whole job: matmuls, backward twice forward, no redundancy
     double flops_active;           // of these, without places of experts that no choice can fill
     int64_t params, params_active; // elements; those that serve one token
@@ -55,6 +56,10 @@ uint64_t cost_batch_bytes(const struct program *p);
 // Bytes of gradients, or of optimiser state, that a device does not hold because they are cut
 // further than their parameters.
 uint64_t cost_saved(const struct program *p, enum buffer_kind kind);
-void cost_count(const struct compiled *c, struct arena *a, struct cost *out);
+// What a run of a program sends: the first block of the struct.
+void cost_count_sent(const struct compiled *c, enum program_kind kind, struct arena *a,
+                     struct cost *out);
+void cost_count(const struct compiled *c, struct arena *a,
+                struct cost *out); // of the train program
 struct estimate cost_estimate(const struct job *job, const struct compiled *c,
                               const struct cost *cost, const struct device_model *d);

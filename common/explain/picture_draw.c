@@ -42,11 +42,16 @@ void picture_bar(const char *what, uint64_t bytes, uint64_t of, int width, struc
 void picture_categories(const struct memory *m, uint64_t of, int width, struct buf *out)
 {
     picture_bar("params", m->params, of, width, out);
-    picture_bar("grads", m->grads, of, width, out);
-    picture_bar("optimizer", m->optimizer, of, width, out);
+    if (m->grads || m->optimizer || !m->cache) {
+        picture_bar("grads", m->grads, of, width, out);
+        picture_bar("optimizer", m->optimizer, of, width, out);
+    }
     if (m->copies)
         picture_bar("copies", m->copies, of, width, out);
-    picture_bar("stash", m->stash, of, width, out);
+    if (m->cache)
+        picture_bar("keys", m->cache, of, width, out);
+    if (m->stash || !m->cache)
+        picture_bar("stash", m->stash, of, width, out);
     picture_bar("transient", m->transient, of, width, out);
     picture_bar("workspace", m->workspace, of, width, out);
 }

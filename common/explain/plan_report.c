@@ -152,6 +152,7 @@ static void print_memory_json(const struct report *r, struct json_out *w, const 
     json_uint(w, "grads", m->grads);
     json_uint(w, "optimizer", m->optimizer);
     json_uint(w, "copies", m->copies);
+    json_uint(w, "cache", m->cache);
     json_uint(w, "stash", m->stash);
     json_uint(w, "transient", m->transient);
     json_uint(w, "workspace", m->workspace);
@@ -161,14 +162,15 @@ static void print_memory_json(const struct report *r, struct json_out *w, const 
     json_end(w);
 }
 
-static void print_collectives_json(const struct report *r, struct json_out *w)
+static void print_collectives_json(const struct cost *cost, const struct compiled *of,
+                                   struct json_out *w)
 {
     json_array(w, "collectives");
-    for (int i = 0; i < r->cost.ncollectives; i++) {
-        const struct collective_row *c = &r->cost.collectives[i];
+    for (int i = 0; i < cost->ncollectives; i++) {
+        const struct collective_row *c = &cost->collectives[i];
         json_object(w, NULL);
         json_str(w, "op", collective_row_name(c));
-        print_axes_json(w, &r->compiled->mesh, c->axes);
+        print_axes_json(w, &of->mesh, c->axes);
         json_int(w, "group", c->group);
         print_stages_json(w, c->stages);
         json_str(w, "phase", phase_name(c->phase));
@@ -182,15 +184,16 @@ static void print_collectives_json(const struct report *r, struct json_out *w)
     json_end(w);
 }
 
-static void print_sent_json(const struct report *r, struct json_out *w)
+void report_sent_json(const struct cost *cost, const struct compiled *of, struct json_out *w)
 {
+    print_collectives_json(cost, of, w);
     json_object(w, "sent");
-    json_uint(w, "bytes", r->cost.sent);
+    json_uint(w, "bytes", cost->sent);
     json_array(w, "along");
-    for (int i = 0; i < r->cost.nalong; i++) {
+    for (int i = 0; i < cost->nalong; i++) {
         json_object(w, NULL);
-        print_axes_json(w, &r->compiled->mesh, r->cost.along[i].axes);
-        json_uint(w, "bytes", r->cost.along[i].bytes);
+        print_axes_json(w, &of->mesh, cost->along[i].axes);
+        json_uint(w, "bytes", cost->along[i].bytes);
         json_end(w);
     }
     json_end(w);
@@ -258,8 +261,7 @@ void report_json(const struct report *r, struct json_out *w)
     for (int i = 0; i < r->compiled->nstages; i++)
         print_memory_json(r, w, NULL, i);
     json_end(w);
-    print_collectives_json(r, w);
-    print_sent_json(r, w);
+    report_sent_json(&r->cost, r->compiled, w);
     json_double(w, "flops_per_step", r->cost.flops_per_step);
     json_double(w, "flops_active", r->cost.flops_active);
     json_double(w, "utilisation", r->cost.utilisation);

@@ -2,6 +2,7 @@
 // The job's model as the compiler's builder. See plan.h.
 #include "common/plan/plan.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "common/base/hash.h"
@@ -119,4 +120,46 @@ void plan_fit(const struct job *job, const struct device_model *d, const struct 
               struct findings *found, struct arena *a)
 {
     fit_check(job, plan_build_job, d, c, found, a, FIT_WORK);
+}
+
+// The bytes that a device takes with so many rows, as far over any device's as can be where that is
+// none.
+static double count_device_bytes(const struct job *job, const struct compile_options *o,
+                                 int64_t rows, const struct device_model *d)
+{
+    struct arena scratch = {0};
+    struct job other = *job;
+    struct compile_options unhashed = *o;
+    struct compiled c;
+    struct err e = {0};
+    other.data.batch = rows;
+    unhashed.unhashed = true;
+    int rc = plan_compile(&other, &unhashed, &scratch, &c, NULL, &e);
+    double bytes = rc ? HUGE_VAL : (double)(c.memory.arena + d->libraries);
+    arena_clear(&scratch);
+    return bytes;
+}
+
+// What rows take is all but linear in their number: the next guess is where the line through the last
+// two would end, and every second time the middle, in case it is not.
+int64_t plan_rows_that_fit(const struct job *job, const struct compile_options *o,
+                           const struct device_model *d)
+{
+    enum { ROWS_MOST = 1000000 };
+    int64_t fits = 0, fails = ROWS_MOST + 1, guess = job->data.batch;
+    double at_fits = 0, at_fails = HUGE_VAL;
+    for (int turn = 0; fails - fits > 1; turn++) {
+        guess = guess > fits && guess < fails ? guess : fits + (fails - fits) / 2;
+        const double bytes = count_device_bytes(job, o, guess, d);
+        const bool fit = bytes <= (double)d->memory;
+        *(fit ? &fits : &fails) = guess;
+        *(fit ? &at_fits : &at_fails) = bytes;
+        guess = fits + (fails - fits) / 2;
+        if (turn % 2 == 0 && fits && at_fails < HUGE_VAL)
+            guess = fits + (int64_t)((double)(fails - fits) * ((double)d->memory - at_fits) /
+                                     (at_fails - at_fits));
+        else if (fits && fails > ROWS_MOST)
+            guess = 2 * fits;
+    }
+    return fits;
 }

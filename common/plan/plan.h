@@ -22,6 +22,10 @@ int plan_params(const struct compiled *c, struct arena *a, struct match_param **
 void plan_fit(const struct job *job, const struct device_model *d, const struct compiled *c,
               struct findings *found, struct arena *a);
 
+// How many texts side by side a device has room for, as compiled with `o`: of FILL. At most a million.
+int64_t plan_rows_that_fit(const struct job *job, const struct compile_options *o,
+                           const struct device_model *d);
+
 // Builds the train program for what only its graph shows (weft_schema.build).
 int plan_look_at_model(const struct job *job, struct job_graph *out);
 

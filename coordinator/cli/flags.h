@@ -51,6 +51,7 @@ enum flag {
     FLAG_SLIDE,
     FLAG_CHUNK,
     FLAG_NO_CACHE,
+    FLAG_GENERATE,
     FLAG_OUT,
     FLAG_FORMAT,
     FLAG_FIELD,
@@ -117,7 +118,7 @@ struct args { // texts are borrowed from argv
     int64_t tokens;                    // 0: not given
     int samples, context, top_k, seed; // 0: not given
     double temperature, top_p, min_p, penalty;
-    bool slide, no_cache;
+    bool slide, no_cache, generate;
     int chunk;
     const char *render, *image, *claim, *queue, *secret, *user;
     int per_node;        // devices; 0: not given

@@ -9,6 +9,7 @@
 #include "coordinator/cli/held_text.h"
 #include "coordinator/cli/local_ranks.h"
 
+enum { GENERATE_ROWS = 8, GENERATE_CHUNK = 64 }; // where --batch and --chunk say no others
 enum { GENERATION_PROMPT = 1 << 21 }; // tokens that are put into one question: it is a frame
 
 struct generated {

@@ -24,6 +24,7 @@
 #include "common/base/log.h"
 #include "common/base/system.h"
 #include "common/ckpt/source.h"
+#include "common/explain/decode_plan.h"
 #include "common/job/threads.h"
 #include "common/language/model_facts.h"
 #include "common/plan/plan.h"
@@ -32,7 +33,7 @@
 #include "coordinator/cli/run_record.h"
 
 #define FOLDER "weft-ranks-"
-enum { TURN_MS = 50, RANKS_END_S = 5, JOIN_S = 60, SETTINGS_MAX = ARGS_MAX_SET + 16 };
+enum { TURN_MS = 50, RANKS_END_S = 5, JOIN_S = 60 };
 
 // ---- the checkpoint and its job ----
 
@@ -52,7 +53,7 @@ static int open_checkpoint(struct local_ranks *l, const char *text, struct err *
 }
 
 // "dp=2,tp=2" as YAML.
-static const char *format_mesh(struct local_ranks *l, const char *mesh)
+static const char *format_mesh(struct arena *a, const char *mesh)
 {
     struct buf b = {0};
     if (!mesh)
@@ -63,7 +64,7 @@ static const char *format_mesh(struct local_ranks *l, const char *mesh)
     for (; *mesh; mesh++)
         buf_puts(&b, *mesh == '=' ? ": " : *mesh == ',' ? ", " : (char[]){*mesh, 0});
     buf_putc(&b, '}');
-    return buf_keep(&b, &l->arena);
+    return buf_keep(&b, a);
 }
 
 // The product of a mesh's numbers: whichever of its axes cut the rows, it divides so many of them.
@@ -127,34 +128,47 @@ int local_ranks_check_tokenizer(const struct local_ranks *l, const char *name, c
                    identity, trained, l->load.name);
 }
 
-// What the training's mesh, batch and devices asked for is nothing to these ranks.
-static int read_job(struct local_ranks *l, const struct local_options *o, struct err *e)
+int64_t local_ranks_devices(struct arena *a, const struct local_options *o)
 {
-    const char *set[SETTINGS_MAX], *text = l->load.manifest.resolved;
-    const char *mesh = format_mesh(l, o->mesh);
-    int64_t devices = count_devices(mesh);
-    int64_t rows = o->rows ? o->rows : find_share(l) * devices;
-    struct job_errors errs = {0};
-    struct compiled compiled;
-    struct buf resolved = {0};
-    int n = 0;
-    set[n++] = arena_printf(&l->arena, "mesh=%s", mesh);
-    set[n++] = arena_printf(&l->arena, "resources.devices=%lld", (long long)devices);
-    set[n++] = arena_printf(&l->arena, "resources.threads=%d",
-                            (int)threads_share(cores_usable(), devices));
-    set[n++] = "resources.hosts=1";
-    set[n++] = "sharding={}";
-    set[n++] = "pipeline={}";
-    set[n++] = "train.microbatches=1";
-    set[n++] = arena_printf(&l->arena, "data.batch=%lld",
-                            (long long)((rows + devices - 1) / devices * devices));
+    return count_devices(format_mesh(a, o->mesh));
+}
+
+int local_ranks_settings(struct arena *a, const struct local_options *o, int64_t rows,
+                         const char **set, int *n, struct err *e)
+{
+    const char *mesh = format_mesh(a, o->mesh);
+    const int64_t devices = count_devices(mesh);
+    *n = 0;
+    set[(*n)++] = arena_printf(a, "mesh=%s", mesh);
+    set[(*n)++] = arena_printf(a, "resources.devices=%lld", (long long)devices);
+    set[(*n)++] =
+        arena_printf(a, "resources.threads=%d", (int)threads_share(cores_usable(), devices));
+    set[(*n)++] = "resources.hosts=1";
+    set[(*n)++] = "sharding={}";
+    set[(*n)++] = "pipeline={}";
+    set[(*n)++] = "train.microbatches=1";
+    set[(*n)++] =
+        arena_printf(a, "data.batch=%lld", (long long)((rows + devices - 1) / devices * devices));
     for (int i = 0; i < o->nset; i++) {
         bool mesh_too = strncmp(o->set[i], "mesh", 4) == 0;
         if (mesh_too || strncmp(o->set[i], "data.batch=", 11) == 0)
             return err_set(e, ERR_INVALID, "-s %s: use %s", o->set[i],
                            mesh_too ? "--mesh" : "--batch");
-        set[n++] = o->set[i];
+        set[(*n)++] = o->set[i];
     }
+    return 0;
+}
+
+static int read_job(struct local_ranks *l, const struct local_options *o, struct err *e)
+{
+    const char *set[LOCAL_SETTINGS_MAX], *text = l->load.manifest.resolved;
+    int64_t rows = o->rows ? o->rows : find_share(l) * local_ranks_devices(&l->arena, o);
+    struct job_errors errs = {0};
+    struct compiled compiled;
+    struct buf resolved = {0};
+    int n;
+    if (local_ranks_settings(&l->arena, o, rows, set, &n, e))
+        return e->code;
     if (job_parse(&l->arena, &weft_schema, NULL, "/", text, strlen(text), set, n, &l->job, &errs))
         return job_errors_err(&errs, e);
     const char *beside = arena_printf(&l->arena, "%s/" STORE_TOKENIZER, l->store);
@@ -198,12 +212,17 @@ int local_ranks_open(struct local_ranks *l, const struct local_options *o, struc
     return rc ? rc : read_job(l, o, e);
 }
 
-int local_ranks_keep_keys(struct local_ranks *l, int64_t tokens, int64_t context, struct err *e)
+int local_ranks_keep_keys(struct local_ranks *l, int64_t tokens, int64_t context, int *gathered,
+                          struct err *e)
 {
     const struct compile_options o = {.only = PROGRAM_FILL, .rows = tokens, .context = context};
     struct arena scratch = {0};
     struct compiled compiled;
+    struct decode_plan plan = {0};
     int rc = plan_compile(&l->job, &o, &scratch, &compiled, NULL, e);
+    if (!rc)
+        decode_plan_make(&plan, &compiled, &(struct device_model){0}, &scratch);
+    *gathered = plan.ngathered;
     arena_clear(&scratch);
     if (rc)
         return rc;

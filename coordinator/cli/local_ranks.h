@@ -48,11 +48,21 @@ struct local_options {
     enum program_kind only;
 };
 
+// The settings of a job whose model is asked, not trained: on a mesh of its own, `rows` of its program
+// or as many more as that divides, and without what the training's mesh, batch and devices asked for.
+// Appends them, and the options', to `set`, which has LOCAL_SETTINGS_MAX; *n is how many they are.
+enum { LOCAL_SETTINGS_MAX = ARGS_MAX_SET + 16 };
+int local_ranks_settings(struct arena *a, const struct local_options *o, int64_t rows,
+                         const char **set, int *n, struct err *e);
+// How many devices a mesh has, as the options say it.
+int64_t local_ranks_devices(struct arena *a, const struct local_options *o);
 // Opens the checkpoint and reads its job: what is wrong with both is found before any rank starts.
 int local_ranks_open(struct local_ranks *l, const struct local_options *o, struct err *e);
 // Of SAMPLE: lets the ranks keep the keys of texts, of up to `tokens` of one in a call, and `context` of
-// it in all. ERR_UNSUPPORTED: this model, or mesh, has none, and they stay without.
-int local_ranks_keep_keys(struct local_ranks *l, int64_t tokens, int64_t context, struct err *e);
+// it in all. ERR_UNSUPPORTED: this model, or mesh, has none, and they stay without. *gathered: so many
+// weights come from other devices for each token.
+int local_ranks_keep_keys(struct local_ranks *l, int64_t tokens, int64_t context, int *gathered,
+                          struct err *e);
 // Starts the ranks and waits until all are ready.
 int local_ranks_start(struct local_ranks *l, struct err *e);
 // Sends a question to every rank and waits for the answer, which is valid until the next one.

@@ -41,7 +41,9 @@ static const struct verb verbs[] = {
      "says `same` or `may change`; with another model, seed or data it is refused.",
      0},
     {"plan", "JOB.yaml", "what the job needs: memory, communication, time; runs nothing",
-     F(SET) | F(FULL) | F(DEVICE) | F(DEVICE_FILE) | F(SHOW) | F(JSON), 1, 1, verb_plan,
+     F(SET) | F(FULL) | F(DEVICE) | F(DEVICE_FILE) | F(SHOW) | F(GENERATE) | F(MESH) | F(BATCH) |
+         F(CONTEXT) | F(CHUNK) | F(JSON),
+     1, 1, verb_plan,
      "A finding of severity error, or a device that is too small, is exit 2; a fix is text for "
      "-s.\n"
      "--device NAME:memory=80GB,libraries=2GB,flops=312e12,bandwidth=2TB,link=25GB describes a "
@@ -63,7 +65,12 @@ static const struct verb verbs[] = {
      "memory 90 %;\n"
      "the less of communication is hidden behind compute, the longer. MFU counts 6N + 6LCT FLOPs a "
      "token\n"
-     "(--full). The bubble is the share of time in which a pipeline's stages wait for each other.",
+     "(--full). The bubble is the share of time in which a pipeline's stages wait for each other.\n"
+     "--generate plans what `weft generate` does with the job's checkpoints, on --mesh (default: "
+     "one\n"
+     "device) and with so many texts (--batch): what their keys take, how many texts fit, what a "
+     "step\n"
+     "reads and sends, and tokens a second at the rate of the device's memory.",
      0},
     {"render", "JOB.yaml", "the job as a cluster's scheduler takes it; asks nobody",
      F(FOR) | F(SET) | F(PER_NODE) | F(WRITE_RATE) | F(DEVICE) | F(DEVICE_FILE) | F(IMAGE) |

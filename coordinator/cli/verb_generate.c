@@ -18,9 +18,7 @@
 #include "coordinator/cli/generation.h"
 
 enum {
-    ROWS = 8,
     TOKENS = 100,
-    CHUNK = 64,
     TOKENS_MAX = 1 << 24, // of --tokens
     TEXTS_MAX = 1 << 20,
     PROMPTS_BYTES = 256 << 20,
@@ -243,7 +241,7 @@ static int open_model(struct generate *v, struct err *e)
     const char *set[ARGS_MAX_SET + 1];
     struct local_options o = {.checkpoint = a->pos[0],
                               .mesh = a->mesh,
-                              .rows = a->batch ? a->batch : ROWS,
+                              .rows = a->batch ? a->batch : GENERATE_ROWS,
                               .set = set,
                               .only = PROGRAM_SAMPLE};
     int64_t texts = (int64_t)v->nprompts * (a->samples ? a->samples : 1);
@@ -279,15 +277,19 @@ static int keep_keys(struct generate *v, struct err *e)
         chunk = n > chunk ? n : chunk;
         context = all > context ? all : context;
     }
-    const int64_t most = v->args->chunk ? v->args->chunk : CHUNK;
+    const int64_t most = v->args->chunk ? v->args->chunk : GENERATE_CHUNK;
     chunk = chunk < most ? chunk : most;
     context = context < v->g.how.context ? context : v->g.how.context;
-    int rc = local_ranks_keep_keys(&v->ranks, chunk, context, &why);
+    int gathered = 0, rc = local_ranks_keep_keys(&v->ranks, chunk, context, &gathered, &why);
     if (rc == ERR_UNSUPPORTED)
         plain_error("weft generate: no keys are kept, so each token takes a whole forward pass: %s",
                     why.text);
     else if (rc)
         *e = why;
+    if (gathered)
+        plain_error("weft generate: --mesh %s: %d weights are gathered from other devices for each "
+                    "token: tp, pp and dp gather none",
+                    v->args->mesh, gathered);
     return rc == ERR_UNSUPPORTED ? 0 : rc;
 }
 

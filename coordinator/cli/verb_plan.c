@@ -7,12 +7,16 @@
 
 #include "common/base/plain.h"
 #include "common/data/job_set.h"
+#include "common/explain/decode_plan.h"
 #include "common/explain/picture.h"
 #include "common/explain/plan_report.h"
+#include "common/language/model_facts.h"
 #include "common/plan/plan.h"
 #include "common/plan/schema_list.h"
 #include "coordinator/cli/cli_print.h"
 #include "coordinator/cli/data_files.h"
+#include "coordinator/cli/generation.h"
+#include "coordinator/cli/local_ranks.h"
 #include "coordinator/cli/resolved_job.h"
 #include "coordinator/cli/source_look.h"
 #include "coordinator/cli/verbs.h"
@@ -169,13 +173,77 @@ static int plan_job(const struct args *f, struct arena *a, struct buf *out, stru
     return !rc && report.fits && !found.errors ? CLIENT_OK : CLIENT_USAGE;
 }
 
+// ---- generating ----
+
+// The job as `weft generate` of its checkpoint would have it.
+static int load_generating(const struct args *f, struct arena *a, struct job *job, struct buf *why)
+{
+    const char *set[LOCAL_SETTINGS_MAX + 1];
+    const struct local_options o = {.mesh = f->mesh, .set = f->set, .nset = f->nset};
+    struct job_errors errs = {0};
+    struct err e = {0};
+    int n;
+    int rc = local_ranks_settings(a, &o, f->batch ? f->batch : GENERATE_ROWS, set, &n, &e);
+    rc = rc ? rc : job_load(a, &weft_schema, f->pos[0], set, n, job, &errs);
+    if (!rc && f->context > job->model.facts->seq) { // as of a model that was trained so
+        set[n++] = arena_printf(a, "model.seq=%d", f->context);
+        rc = job_load(a, &weft_schema, f->pos[0], set, n, job, &errs);
+    }
+    if (!rc && !job->model.facts->samples)
+        rc = err_set(&e, ERR_INVALID, "its program %s names no `logits` of tokens",
+                     job->model.program);
+    if (e.code)
+        buf_printf(why, "%s: %s\n", f->pos[0], e.text);
+    else if (rc)
+        job_errors_print(&errs, why);
+    return rc;
+}
+
+static int plan_generating(const struct args *f, struct arena *a, struct buf *out, struct buf *why)
+{
+    const struct compile_options o = {
+        .only = PROGRAM_FILL, .rows = f->chunk ? f->chunk : GENERATE_CHUNK, .context = f->context};
+    struct job job;
+    struct compiled compiled;
+    struct decode_plan plan;
+    struct device_model device;
+    struct err e = {0};
+    if (load_generating(f, a, &job, why))
+        return CLIENT_USAGE;
+    if (resolve_device(f, &job, a, &device, &e)) {
+        buf_printf(why, "weft plan: %s\n", e.text);
+        return CLIENT_USAGE;
+    }
+    int rc = plan_compile(&job, &o, a, &compiled, NULL, &e);
+    if (rc) {
+        buf_printf(why, "%s: %s%s\n", f->pos[0],
+                   rc == ERR_UNSUPPORTED ? "no keys can be kept: " : "", e.text);
+        return CLIENT_USAGE;
+    }
+    decode_plan_make(&plan, &compiled, &device, a);
+    if (device.memory)
+        plan.fit = plan_rows_that_fit(&job, &o, &device);
+    if (f->json) {
+        struct json_out w;
+        json_print_start(&w, out, true);
+        decode_plan_json(&plan, &w);
+        json_print_end(&w);
+    } else {
+        decode_plan_text(&plan, job.name, count_columns(), out);
+    }
+    return decode_plan_fits(&plan) ? CLIENT_OK : CLIENT_USAGE;
+}
+
 int verb_plan(const struct verb *v, const struct args *f)
 {
     struct arena a = {0};
     struct buf out = {0}, why = {0};
     if (f->show && find_picture(f->show) == PICTURE_KINDS)
         return usage(v, "--show mesh, sharding, schedule or memory");
-    int rc = plan_job(f, &a, &out, &why);
+    if (f->generate ? f->show || f->full : f->mesh || f->batch || f->context || f->chunk)
+        return usage(v, "--mesh, --batch, --context and --chunk are --generate's, which takes no "
+                        "--show and no --full");
+    int rc = f->generate ? plan_generating(f, &a, &out, &why) : plan_job(f, &a, &out, &why);
     plain_puts(stdout, buf_str(&out));
     plain_puts(stderr, buf_str(&why));
     buf_clear(&out);

@@ -17,7 +17,7 @@ PLAN = {
     "fits": BOOL, "source": (str, type(None)), "absent": STR, "device_model": STR, "hash": STR, "network": STR,
 }  # fmt: skip
 PARAM = {"name": STR, "shape": LIST, "dtype": STR, "spec": LIST, "shard": LIST, "bytes": INT, "stages": LIST}
-MEMORY = ["params", "grads", "optimizer", "copies", "stash", "transient", "workspace", "arena", "staging",
+MEMORY = ["params", "grads", "optimizer", "copies", "cache", "stash", "transient", "workspace", "arena", "staging",
           "libraries"]  # fmt: skip
 COLLECTIVE = {
     "op": STR, "axes": LIST, "group": INT, "stages": LIST, "phase": STR, "tensor": STR, "dtype": STR,
@@ -84,7 +84,7 @@ def test_plan_says_the_numbers_one_works_out_by_hand(small):
     # Made forward and read backward, for 6 samples of a device, at least: the hidden layer after its
     # activation, which the second weight's gradient needs.
     assert memory["stash"] >= 6 * 8 * 4
-    assert memory["arena"] == sum(memory[k] for k in MEMORY[:7])
+    assert memory["arena"] == sum(memory[k] for k in MEMORY[:8])
     assert plan["memory_by_stage"] == [memory]
     # 2mnk a product, twice that backward: 3 · 2 · 12 · (4·8 + 8·3)
     assert plan["flops_per_step"] == 3 * 2 * 12 * (4 * 8 + 8 * 3)

@@ -155,6 +155,16 @@ model
     assert quiet.stderr == "" and quiet.stdout == end.stdout
 
 
+def test_a_mesh_that_gathers_weights_for_each_token_is_warned_of(ckpt):
+    said = {}
+    for mesh in ("fsdp=2", "dp=2,tp=2"):
+        end = subprocess.run([runs.WEFT, "generate", ckpt, "--prompt", "the", "--tokens", "3", "--mesh", mesh], capture_output=True, text=True,
+                             timeout=runs.WATCHDOG, check=True)  # fmt: skip
+        said[mesh] = end.stderr
+    assert "weights are gathered from other devices for each token" in said["fsdp=2"]
+    assert said["dp=2,tp=2"] == ""
+
+
 def test_order_does_not_matter_where_nothing_is_drawn(ckpt, tmp_path):
     want = {tuple(r["prompt_ids"]): r["ids"] for r in rows(ckpt, "--prompts", prompts_file(tmp_path, PROMPTS), "--tokens", "9")}
     got = {tuple(r["prompt_ids"]): r["ids"] for r in rows(ckpt, "--prompts", prompts_file(tmp_path, PROMPTS[::-1]), "--tokens", "9", "--batch", "2")}

@@ -237,3 +237,53 @@ def test_a_plan_says_how_tensors_travel_between_hosts(job):
     assert plan(job, *trusted)["network"] == "trusted"
     assert "between hosts tensors travel plain: resources.network is trusted" in runs.weft("plan", job, *trusted).out
     assert "between hosts" not in runs.weft("plan", job, "-s", "mesh={data: 1}").out
+
+
+def test_a_plan_of_generating_says_what_keys_take_and_what_a_step_reads_and_sends(job):
+    """Counted here: 8 layers of keys and values of 512 numbers in f32."""
+    token, rows = 8 * 2 * 512 * 4, 6
+    one = plan(job, "--generate", "--batch", str(rows))
+    assert (one["token_bytes"], one["row_bytes"], one["rows"]) == (token, token * 64, rows)
+    assert one["mesh"] == {"dp": 1} and one["collectives"] == [] and one["sent"] == {"bytes": 0, "along": []}
+    assert one["memory"]["cache"] == one["keys_read"] == token * 64 * rows
+    assert one["rows_that_fit"] is None and one["tokens_per_s"] is None  # nothing is known of the machine
+    # All weights but the tables: of the head's, which is the embedding, all; of the positions' a row a text.
+    weights = one["memory"]["params"] - 64 * 512 * 4
+    assert abs(one["weights_read"] - weights) < 0.001 * weights + rows * 512 * 4 * 2
+    timed = plan(job, "--generate", "--batch", str(rows), "--device", "cpu:bandwidth=10GB")
+    read = one["weights_read"] + one["keys_read"]
+    assert timed["tokens_per_s"] == pytest.approx(rows / (read / 10e9), rel=1e-6)
+    two = plan(job, "--generate", "--batch", str(rows), "--mesh", "tp=2")
+    assert two["memory"]["cache"] * 2 == one["memory"]["cache"] and two["row_bytes"] == one["row_bytes"]
+    assert sum(c["count"] for c in two["collectives"] if c["op"] == "all_reduce" and c["tensor"] != "metrics") == 2 * 8 + 1
+    assert two["sent"]["bytes"] == sum(c["bytes"] for c in two["collectives"]) > 0
+    shorter = plan(job, "--generate", "--batch", str(rows), "--context", "16")
+    assert shorter["row_bytes"] == token * 16 and shorter["context"] == 16
+    text = runs.weft("plan", job, "--generate", "--mesh", "fsdp=2").out
+    assert "keys: 32.0 KiB a token, 2.0 MiB a text" in text and "weights are gathered from other devices at each step" in text
+    assert "tokens/s: not estimated for cpu: its bandwidth is not known" in text
+
+
+def test_as_many_texts_fit_as_the_plan_of_generating_says(job):
+    small = ["--device", "small:memory=200MB,libraries=1MB"]
+    fit = plan(job, "--generate", *small)["rows_that_fit"]
+    assert fit > 8
+    assert plan(job, "--generate", "--batch", str(fit), *small)["fits"] is True
+    assert plan(job, "--generate", "--batch", str(fit + 1), *small, code=2)["fits"] is False
+    none = plan(job, "--generate", "--device", "tiny:memory=50MB,libraries=1MB", code=2)
+    assert none["rows_that_fit"] == 0
+    assert "it does not fit" in runs.weft("plan", job, "--generate", "--device", "tiny:memory=50MB,libraries=1MB").out
+
+
+def test_a_plan_of_generating_refuses_what_generate_would(job, tmp_path):
+    for args, says in (
+        (["--mesh", "tp=2"], "--generate's"),
+        (["--generate", "--full"], "--generate"),
+        (["--generate", "-s", "mesh={dp: 2}"], "use --mesh"),
+        (["--generate", "--mesh", "tp=3"], "does not divide"),
+    ):
+        end = runs.weft("plan", job, *args)
+        assert end.code == 2 and says in end.err, (args, end)
+    (tmp_path / "m.yaml").write_text("name: m\nmodel: {program: mlp}\ndata: {train: {images: i, labels: l}, batch: 4}\ntrain: {steps: 1}\n")
+    end = runs.weft("plan", str(tmp_path / "m.yaml"), "--generate")
+    assert end.code == 2 and "names no `logits`" in end.err

@@ -59,8 +59,10 @@ static void interpret_calls(const struct compiled *c, struct decode_call *calls,
         interp_clear(&of[k]);
 }
 
+// `transport`: null: the hosts'.
 static void run_calls(const struct compiled *c, struct decode_call *calls,
-                      void (*set)(struct interp *x), const char *what)
+                      void (*set)(struct interp *x), const struct transport *transport,
+                      const char *what)
 {
     struct whole_tensor data[CALLS][4];
     struct rank_call run[CALLS];
@@ -79,7 +81,8 @@ static void run_calls(const struct compiled *c, struct decode_call *calls,
     }
     interp_init(&start, c->global[PROGRAM_FILL], NULL, 1);
     set(&start);
-    struct rank_threads ranks = {.compiled = c, .start = &start, .calls = run, .ncalls = CALLS};
+    struct rank_threads ranks = {
+        .compiled = c, .start = &start, .calls = run, .ncalls = CALLS, .transport = transport};
     if (rank_threads_run(&ranks, &e))
         fail_msg("%s: %s", what, e.text);
     rank_threads_clear(&ranks);
@@ -113,8 +116,8 @@ static const char *find_difference(const struct texts *t, const struct decode_ca
 }
 
 // Holds a job's programs against what its model gives on one device.
-static void check_decoding(const char *alone, const struct compiled *c, bool runs, uint64_t seed,
-                           void (*set)(struct interp *x), const char *what)
+static inline void check_decoding(const char *alone, const struct compiled *c, bool runs,
+                                  uint64_t seed, void (*set)(struct interp *x), const char *what)
 {
     struct fixture whole;
     struct texts t;
@@ -123,7 +126,7 @@ static void check_decoding(const char *alone, const struct compiled *c, bool run
     texts_open(&t, &whole.c, seed, set);
     draw_calls(&t, calls, c->rows, c->context);
     if (runs)
-        run_calls(c, calls, set, what);
+        run_calls(c, calls, set, NULL, what);
     else
         interpret_calls(c, calls, set);
     const char *bad = find_difference(&t, calls, runs ? 1e-5 : 1e-10);

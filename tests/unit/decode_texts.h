@@ -132,6 +132,7 @@ static double *find_whole(struct texts *t)
 // Of each text as many tokens as `counts` says; what lies behind them is junk.
 static void make_call(struct texts *t, struct decode_call *c, int64_t rows)
 {
+    PRE(t->rows > 0 && t->padded > 0 && rows > 0);
     c->tokens = calloc((size_t)(t->rows * rows), sizeof *c->tokens);
     c->positions = calloc((size_t)(t->rows * rows), sizeof *c->positions);
     c->got = calloc((size_t)(t->rows * t->padded), sizeof *c->got);
