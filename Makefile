@@ -746,6 +746,7 @@ install: all man
 	    install -D -m 755 $(BUILD)/$$p $(DESTDIR)$(BINDIR)/$$p || exit; done
 	$(Q)for b in cpu cuda; do [ ! -e $(BUILD)/libweft_$$b.so ] || \
 	    install -D -m 755 $(BUILD)/libweft_$$b.so $(DESTDIR)$(PREFIX)/lib/weft/libweft_$$b.so || exit; done
+	$(Q)install -d $(DESTDIR)$(PREFIX)/share/weft/sinks && install -m 755 deploy/sinks/*.py $(DESTDIR)$(PREFIX)/share/weft/sinks
 	$(Q)for d in LICENSE $(USER_DOCS); do install -D -m 644 $$d $(DESTDIR)$(DOCDIR)/$$d || exit; done
 	$(Q)install -d $(DESTDIR)$(UNITDIR) $(DESTDIR)$(COMPDIR) $(DESTDIR)$(PREFIX)/lib/tmpfiles.d $(DESTDIR)$(SYSCONFDIR)/weft
 	$(Q)$(BUILD)/weft completion bash >$(DESTDIR)$(COMPDIR)/weft && chmod 644 $(DESTDIR)$(COMPDIR)/weft

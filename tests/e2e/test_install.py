@@ -14,6 +14,7 @@ import runs
 
 PROGRAMS = ["bin/weft", "bin/weft-coordinator", "bin/weft-rank", "bin/weft-sink", "bin/weft-worker"]
 LIBRARY = ["lib/weft/libweft_cpu.so"] + ["lib/weft/libweft_cuda.so"] * (runs.BUILD / "libweft_cuda.so").exists()
+SINKS = [f"share/weft/sinks/{name}_sink.py" for name in ("kubeflow", "mlflow", "wandb")]
 TEXTS = [
     "lib/systemd/system/weft-coordinator.service",
     "lib/systemd/system/weft-worker.service",
@@ -75,7 +76,7 @@ def units(root):
 
 
 def test_every_file_is_in_its_place_with_its_mode(tree):
-    want = {f"usr/{f}": 0o755 for f in PROGRAMS + LIBRARY}
+    want = {f"usr/{f}": 0o755 for f in PROGRAMS + LIBRARY + SINKS}
     want |= {f"usr/{f}": 0o644 for f in TEXTS}
     want |= {f"etc/weft/{d}.env": 0o644 for d in ("coordinator", "worker")}
     assert files_of(tree) == want
@@ -89,7 +90,7 @@ def test_nothing_is_left_to_fill_in(tree):
 def test_a_tree_of_ones_own_keeps_everything_beneath_it(tmp_path):
     make_install(PREFIX=tmp_path / "own")
     found = files_of(tmp_path / "own")
-    assert set(found) == {*PROGRAMS, *LIBRARY, *TEXTS, "etc/weft/coordinator.env", "etc/weft/worker.env"}
+    assert set(found) == {*PROGRAMS, *LIBRARY, *SINKS, *TEXTS, "etc/weft/coordinator.env", "etc/weft/worker.env"}
     unit = (tmp_path / "own/lib/systemd/system/weft-worker.service").read_text()
     assert f"EnvironmentFile=-{tmp_path}/own/etc/weft/worker.env" in unit
     assert f"ExecStart={tmp_path}/own/bin/weft-worker " in unit

@@ -3,15 +3,17 @@
 tests/unit/test_agent_sinks.c; that TensorBoard reads its events in check-peers."""
 import http.server
 import json
+import os
 import pathlib
 import shlex
+import ssl
 import subprocess
 import sys
 import threading
 
 import runs
 
-MLFLOW = pathlib.Path(__file__).parents[2] / "deploy/sinks/mlflow_sink.py"
+MLFLOW, KUBEFLOW = (pathlib.Path(__file__).parents[2] / f"deploy/sinks/{name}_sink.py" for name in ("mlflow", "kubeflow"))
 
 KEEPS = "cat >>{}/kept"
 DIES = "read -r header; echo last words >&2; exit 3"
@@ -105,3 +107,89 @@ def test_mlflow_reports_before_its_server_answers_and_follows_no_link(tmp_path):
     end = feed_mlflow(tmp_path, "http://127.0.0.1:1")
     assert end.returncode != 0 and end.stdout == "0\n" and "sinks" in end.stderr, end
     assert not list((tmp_path / "other").iterdir())
+
+
+class Kubeflow:
+    """Kubeflow's server: over TLS with a certificate of its own, it notes what it is given by which token."""
+
+    def __init__(self, place, answer=200):
+        self.token, self.ca, self.asked = place / "token", place / "ca.pem", []
+        key = place / "key.pem"
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
+                        "-keyout", key, "-out", self.ca, "-subj", "/CN=kubeflow", "-addext", "subjectAltName=IP:127.0.0.1"],
+                       check=True, capture_output=True)
+        self.token.write_text("first\n")
+        self.first = threading.Event()
+        asked, first = self.asked, self.first
+
+        class Answers(http.server.BaseHTTPRequestHandler):
+            def do_POST(self):
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                self.send_response(answer)
+                self.send_header("Location", "https://127.0.0.1:1/")
+                self.end_headers()
+                asked.append((self.path, self.headers["Authorization"], body["trainerStatus"]))
+                first.set()
+
+            def log_message(self, *_):
+                pass
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answers)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(self.ca, key)
+        self.server.socket = context.wrap_socket(self.server.socket, server_side=True)
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def start(self, ca=None):
+        sink = subprocess.Popen([sys.executable, KUBEFLOW], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE, text=True, env=os.environ | {
+            "KUBEFLOW_TRAINER_SERVER_URL": f"https://127.0.0.1:{self.server.server_port}/j/status",
+            "KUBEFLOW_TRAINER_SERVER_CA_CERT": str(ca or self.ca), "KUBEFLOW_TRAINER_SERVER_TOKEN": str(self.token)})
+        sink.stdin.write('{"weft": 1, "name": "j", "steps": 10}\n')
+        return sink
+
+    def close(self):
+        self.server.shutdown()
+        self.server.server_close()
+
+
+def test_kubeflow_gets_the_newest_row_now_and_then_by_a_token_that_rotates(tmp_path):
+    server = Kubeflow(tmp_path)
+    try:
+        sink = server.start()
+        sink.stdin.write('{"step": 4, "t_ms": 1, "loss": 2.5, "accuracy": null, "step_ms": 2000.0, "prompt": "x"}\n')
+        sink.stdin.flush()
+        assert server.first.wait(runs.WATCHDOG)
+        server.token.write_text("second\n")
+        for step in range(5, 11):
+            sink.stdin.write(json.dumps({"step": step, "loss": 1.0, "step_ms": 2000}) + "\n")
+            sink.stdin.flush()
+        out, err = sink.communicate(timeout=60)
+    finally:
+        server.close()
+    assert (sink.returncode, err) == (0, "") and out.split()[0] == "0" and out.split()[-1] == "7"
+    assert [(path, token) for path, token, _ in server.asked] == [("/j/status", "Bearer first"), ("/j/status", "Bearer second")]
+    first, last = (status for _, _, status in server.asked)
+    assert first["metrics"] == [{"name": "loss", "value": "2.5"}, {"name": "step_ms", "value": "2000.0"}]
+    assert (first["progressPercentage"], first["estimatedRemainingSeconds"]) == (40, 12)
+    assert (last["progressPercentage"], last["estimatedRemainingSeconds"]) == (100, 0)
+
+
+def test_kubeflow_s_token_goes_to_nobody_else_and_its_absence_stops_nothing(tmp_path):
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+    redirects, stranger = Kubeflow(tmp_path / "a", answer=307), Kubeflow(tmp_path / "b")
+    try:
+        sinks = [redirects.start(), stranger.start(ca=redirects.ca)]
+        for sink in sinks:
+            sink.stdin.write('{"step": 1, "loss": 1.0}\n')
+            sink.stdin.flush()
+        ends = [(s, s.communicate(timeout=60)) for s in sinks]
+    finally:
+        redirects.close()
+        stranger.close()
+    assert [s.returncode for s, _ in ends] == [0, 0] and [out.split()[-1] for _, (out, _) in ends] == ["1", "1"]
+    assert "307" in ends[0][1][1] and "CERTIFICATE_VERIFY_FAILED" in ends[1][1][1]
+    assert redirects.asked and not stranger.asked
+    alone = subprocess.run([sys.executable, KUBEFLOW], input='{"steps": 1}\n{"step": 1}\n', capture_output=True, text=True, timeout=60)
+    assert (alone.returncode, alone.stdout.split()[-1], alone.stderr) == (0, "1", "")

@@ -18,7 +18,7 @@
 enum { CONFIG_MAX = 900000 }; // bytes of a job in a ConfigMap, which has 1 MiB
 #define MOUNT_JOB    "/etc/weft"
 #define MOUNT_SECRET "/run/secrets/weft"
-#define SINK         "/usr/local/share/weft/sinks/kubeflow_sink.py"
+#define SINK         "/usr/share/weft/sinks/kubeflow_sink.py" // in the image of deploy/kubernetes
 
 // ---- text --------------------------------------------------------------------------------------
 
