@@ -77,13 +77,21 @@ int op_check_balance(const struct op_call *c, struct err *e)
     return shape_count(&c->out[0].shape) == n ? 0 : op_refuse(c, e, "results differ in size");
 }
 
+int64_t op_embed_width(const struct shape *table)
+{
+    int64_t n = 1;
+    for (int d = 1; d < table->n; d++)
+        n *= table->dim[d];
+    return n;
+}
+
 int op_check_embed(const struct op_call *c, struct err *e)
 {
     const bool grad = c->op == OP_EMBED_GRAD;
     const struct tensor *table = grad ? &c->out[0] : &c->in[1];
     const struct tensor *rows = grad ? &c->in[1] : &c->out[0];
-    if (table->shape.n != 2 ||
-        shape_count(&rows->shape) != shape_count(&c->in[0].shape) * table->shape.dim[1])
+    if (table->shape.n < 1 || (grad && table->shape.n != 2) ||
+        shape_count(&rows->shape) != shape_count(&c->in[0].shape) * op_embed_width(&table->shape))
         return op_refuse(c, e, "operands disagree about an extent");
     return 0;
 }

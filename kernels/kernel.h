@@ -19,6 +19,7 @@ int op_check_update(const struct op_call *c, struct err *e);
 int op_check_metrics(const struct op_call *c, struct err *e);
 int op_check_clip(const struct op_call *c, struct err *e);
 int op_check_balance(const struct op_call *c, struct err *e);
+int64_t op_embed_width(const struct shape *table); // how much is looked up for an id
 int op_check_embed(const struct op_call *c, struct err *e);
 int op_check_rotary(const struct op_call *c, struct err *e);
 int op_check_pieces(const struct op_call *c, struct err *e);

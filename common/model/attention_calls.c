@@ -250,5 +250,13 @@ struct term call_causal(struct builder *b, const struct term *arg)
         hidden = add(b->g, hidden, scale(b->g, apply(b->g, OP_RELU, far), HIDDEN));
     }
     hidden = cast(b->g, hidden, v.dtype);
-    return b->failed ? (struct term){0} : term_value(add(b->g, x, hidden));
+    int scores = add(b->g, x, hidden);
+    if (b->failed)
+        return (struct term){0};
+    struct node *last = &b->g->nodes[b->g->values[scores].producer];
+    while (last->op == OP_PAD)
+        last = &b->g->nodes[b->g->values[last->in[0]].producer];
+    last->hides = key;
+    last->from = window > 0 ? (int64_t)ceil(window) : 0;
+    return term_value(scores);
 }

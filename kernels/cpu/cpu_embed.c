@@ -66,7 +66,7 @@ int op_embed(struct stream_q *q, const struct op_call *c, struct err *e)
                            .to = c->out[0].data,
                            .n = shape_count(&c->in[0].shape),
                            .rows = table->shape.dim[0],
-                           .width = table->shape.dim[1]};
+                           .width = op_embed_width(&table->shape)};
     w.bytes = (size_t)w.width * dtype_size(c->in[1].dtype);
     if (grad)
         pool_for(q->device->pool, w.width, 16, embed_grad_slice, &w);

@@ -119,7 +119,7 @@ static void deal_group(const struct dealing *w, int64_t group, int32_t *scratch)
     int64_t first = group * r->tokens;
     int32_t *count = scratch, *order = count + ROUTE_KEYS + 1, *before = order + r->tokens;
     for (int64_t t = 0; t < r->tokens; t++) // by sample and position: the keys are all unlike
-        before[t / r->seq * r->seq + w->positions[first + t]] = (int32_t)t;
+        before[t / r->seq * r->seq + w->positions[first + t] % r->seq] = (int32_t)t;
     order_by_key(w, first, before, count, order);
     int32_t *taken = before; // of each expert's places; the earlier order is read no more
     memset(taken, 0, (size_t)r->experts * sizeof *taken);

@@ -489,7 +489,7 @@ int op_embed(struct stream_q *q, const struct op_call *c, struct err *e)
     m.out = rows->data;
     m.n = shape_count(&c->in[0].shape);
     m.rows = table->shape.dim[0];
-    m.width = table->shape.dim[1];
+    m.width = op_embed_width(&table->shape);
     m.start = c->attr->start;
     return grad ? run_embed_grad(q, c, &m, e) : run_embed(q, c, &m, e);
 }

@@ -212,7 +212,7 @@ KERNEL(THREADS) slots_kernel(struct dealing c)
     const int64_t group = blockIdx.x, first = group * r->tokens;
     int32_t *order = c.scratch + group * 2 * r->tokens, *other = order + r->tokens;
     for (int64_t t = threadIdx.x; t < r->tokens; t += THREADS)
-        order[t / r->seq * r->seq + c.positions[first + t]] = (int32_t)t;
+        order[t / r->seq * r->seq + c.positions[first + t] % r->seq] = (int32_t)t;
     __syncthreads();
     for (int shift = 0; shift < KEY_BITS; shift += DIGIT_BITS) {
         int32_t *was = order;

@@ -302,7 +302,9 @@ static void stack(const struct call *c)
 
 static void embed(const struct call *c)
 {
-    int64_t rows = c->in[1].shape.dim[0], width = c->in[1].shape.dim[1];
+    int64_t rows = c->in[1].shape.dim[0], width = 1;
+    for (int d = 1; d < c->in[1].shape.n; d++)
+        width *= c->in[1].shape.dim[d];
     for (int64_t i = 0; i < shape_count(&c->out[0].shape); i++) {
         double row = c->in[0].v[i / width] - (double)c->attr->start;
         c->out[0].v[i] =

@@ -81,7 +81,7 @@ static bool is_before(const struct dealing *d, int64_t a, int64_t b)
         return key_a > key_b;
     if (a / d->seq != b / d->seq)
         return a / d->seq < b / d->seq;
-    return d->positions[a] < d->positions[b];
+    return (int64_t)d->positions[a] % d->seq < (int64_t)d->positions[b] % d->seq;
 }
 
 static void slots(const struct op_attr *attr, const struct ref_tensor *in, struct ref_tensor *out)

@@ -95,6 +95,8 @@ static const struct row {
     {OP_SPLIT, "cij->ij", {UNIT}, 0, 0, false},
     {OP_STACK, "ij,ij,ij->cij", {UNIT, UNIT, UNIT}, 0, 0, false},
     {OP_EMBED, "il,kj->ilj", {{-1, 12}, UNIT}, 0, 0, false},
+    {OP_EMBED, "il,k->il", {{-1, 12}, UNIT}, 0, 0, false},
+    {OP_EMBED, "bh,kij->bhij", {{-1, 12}, UNIT}, 0, 0, false},
     {OP_EMBED_GRAD, "il,ilj->kj", {{-1, 12}, UNIT}, 1e-5, 1e-5, false},
     {OP_NORM, "ij->ij", {{-3, 5}}, 1e-5, 2e-6, false},
     {OP_NORM, "kij,j->kij", {{-3, 5}, UNIT}, 1e-5, 2e-6, false},

@@ -39,7 +39,7 @@ static void interpret_calls(const struct compiled *c, struct decode_call *calls,
     struct interp of[2]; // FILL and STEP; they share the caches
     for (int k = 0; k < 2; k++) {
         interp_init(&of[k], c->program[PROGRAM_FILL + k]->graph, &c->mesh, 1);
-        set(&of[k]);
+        fill_in(&of[k], set);
         put_junk(&of[k]);
     }
     for (int i = 0; i < CALLS; i++) {

@@ -21,6 +21,10 @@ static const char *const models[] = {
     "program: mistral, embed: 24, heads: 4, kv_heads: 2, head_dim: 6, mlp: 24, window: 5",
     "program: mistral, embed: 24, heads: 4, kv_heads: 2, head_dim: 6, mlp: 24, window: 1",
     "program: gemma2, embed: 24, heads: 4, kv_heads: 2, head_dim: 6, query: 6, mlp: 24, window: 4",
+    "program: mixtral, embed: 24, heads: 4, kv_heads: 2, head_dim: 6, mlp: 24, experts: 4",
+    "program: deepseek-v2-lite, embed: 24, heads: 4, head_dim: 6, rotary: 4, value: 4, latent: 12, "
+    "mlp: 24, narrow: 8, experts: 6, choices: 3",
+    "program: jaxformer, embed: 24, heads: 4",
 };
 enum { MODELS = sizeof models / sizeof *models };
 
@@ -38,7 +42,9 @@ static const char *job_on(const char *model, const char *mesh, int batch, const 
 static const char *sized(const char *model)
 {
     static char text[1000];
-    int n = snprintf(text, sizeof text, "%s, layers: 2, seq: %d, vocab: %d", model, SEQ, VOCAB);
+    const char *layers =
+        strstr(model, "jaxformer") ? "blocks: 1, layers_per_block: 2" : "layers: 2";
+    int n = snprintf(text, sizeof text, "%s, %s, seq: %d, vocab: %d", model, layers, SEQ, VOCAB);
     if (!strstr(model, "starter"))
         snprintf(text + n, sizeof text - (size_t)n, ", vocab_multiple: %d", PADDED);
     return text;
@@ -90,6 +96,16 @@ static void begin_text(struct texts *t, int k)
         t->ids[k][i] = draw(t, t->vocab);
 }
 
+// Parameters, and the number that constants are made of.
+static void fill_in(struct interp *x, void (*set)(struct interp *x))
+{
+    const double one = 1;
+    set(x);
+    for (int v = 0; v < x->g->nvalues; v++)
+        if (x->g->values[v].name && strcmp(x->g->values[v].name, "one") == 0)
+            interp_set(x, "one", &one);
+}
+
 // `c` is of the sample program, on one device.
 static void texts_open(struct texts *t, const struct compiled *c, uint64_t seed,
                        void (*set)(struct interp *x))
@@ -97,7 +113,7 @@ static void texts_open(struct texts *t, const struct compiled *c, uint64_t seed,
     const struct graph *g = c->global[PROGRAM_SAMPLE];
     *t = (struct texts){.site = {.seed = seed, .stream = 9}};
     interp_init(&t->whole, g, NULL, 1);
-    set(&t->whole);
+    fill_in(&t->whole, set);
     const struct value *tokens = &g->values[interp_find(&t->whole, "sample/tokens")];
     t->rows = (int)tokens->shape.dim[0];
     t->seq = (int)tokens->shape.dim[1];

@@ -4,9 +4,8 @@
 
 #include <string.h>
 
-#include "common/base/buf.h"
 #include "common/compile/graph/build.h"
-#include "common/compile/graph/carry.h"
+#include "common/compile/graph/token_class.h"
 #include "common/op/attention.h"
 
 enum { KEYS_BATCH, KEYS_SEQ }; // dimensions of keys and values
@@ -20,183 +19,19 @@ struct derivation {
     struct graph *to;
     const struct cached_keys *sizes;
     const char *name;
-    bool *wanted;  // node → the logits depend on it
-    int *map;      // value → its like in `to`; -1
-    int *cached;   // value that is read as keys → the cache with its rows appended; -1
+    struct token_classes classes;
+    int *map;     // value → its like in `to`; -1
+    int *cached;  // value that is read as keys → the cache with its rows appended, or the ring of
+                  // their positions; -1
+    int *indexed; // value with a number for each position → those of the call's rows; -1
     int64_t *sees; // such a value → how many positions its readers see, their own included
     struct ring *rings;
     int nrings, rings_cap, ncaches;
 };
 
-static const struct value *get_input(const struct derivation *d, const struct node *n, int k)
+static const struct value_class *get_class(const struct derivation *d, int value)
 {
-    return &d->from->values[n->in[k]];
-}
-
-// ---- what the logits depend on ----
-
-static void find_wanted(struct derivation *d)
-{
-    const struct graph *g = d->from;
-    bool *read = arena_array(d->to->arena, bool, g->nvalues);
-    for (int s = 0; s < g->nsums; s++)
-        for (int c = 0; g->sums[s].value == g->loss && c < g->sums[s].n; c++)
-            read[g->sums[s].contrib[c]] = true;
-    for (int i = g->nnodes - 1; i >= 0; i--) {
-        const struct node *n = &g->nodes[i];
-        for (int k = 0; k < n->nout; k++)
-            d->wanted[i] |= read[n->out[k]];
-        for (int k = 0; k < n->nin && d->wanted[i]; k++)
-            read[n->in[k]] = true;
-    }
-}
-
-// ---- refusals ----
-
-__attribute__((format(printf, 3, 4))) static int refuse(struct derivation *d, const struct node *n,
-                                                        const char *fmt, ...)
-{
-    struct buf why = {0};
-    va_list ap;
-    va_start(ap, fmt);
-    buf_vprintf(&why, fmt, ap);
-    va_end(ap);
-    int rc =
-        err_set(d->to->err, ERR_UNSUPPORTED, "the model's line %d: %s", n->line, buf_str(&why));
-    buf_clear(&why);
-    return rc;
-}
-
-static const char *name_dim(const struct derivation *d, enum dim dim)
-{
-    return dims_name(d->from->dims, dim);
-}
-
-// What runs along the data keeps its name, and has no padding.
-static int check_names(struct derivation *d, const struct node *n)
-{
-    for (int k = 0; k < n->nin + n->nout; k++) {
-        const struct value *v = &d->from->values[k < n->nin ? n->in[k] : n->out[k - n->nin]];
-        for (int i = 0; i < v->shape.n; i++) {
-            if (v->born[i] && v->born[i] != (int)v->dims[i])
-                return refuse(d, n,
-                              "%s is read as %s: attention that is written out has no cached keys "
-                              "yet, attention(q, k, v) has",
-                              name_dim(d, (enum dim)v->born[i]), name_dim(d, v->dims[i]));
-            if (v->born[i] && v->limit[i])
-                return refuse(d, n, "%s is padded", name_dim(d, v->dims[i]));
-        }
-    }
-    return 0;
-}
-
-// The operand whose last dimension an op sees as one, or by index.
-static const struct value *find_widest(const struct derivation *d, const struct node *n)
-{
-    const struct value *widest = get_input(d, n, 0);
-    for (int k = 1; k < n->nin; k++)
-        if (get_input(d, n, k)->shape.n > widest->shape.n)
-            widest = get_input(d, n, k);
-    return widest;
-}
-
-// Whether a value is the input that says which row of a text is its last.
-static bool is_last(const struct value *v)
-{
-    const char *slash = v->name ? strrchr(v->name, '/') : NULL;
-    return v->kind == VALUE_INPUT && slash && strcmp(slash, "/last") == 0;
-}
-
-// Whether a value is made, by casts alone, of a comparison with the input `last`: 1 at the row that
-// the logits are of, else 0.
-static bool picks_last(const struct derivation *d, int value)
-{
-    const struct graph *g = d->from;
-    int at = g->values[value].producer;
-    while (at >= 0 && g->nodes[at].op == OP_CAST)
-        at = g->values[g->nodes[at].in[0]].producer;
-    if (at < 0 || g->nodes[at].op != OP_EQUAL)
-        return false;
-    return is_last(get_input(d, &g->nodes[at], 1));
-}
-
-// A loop along the data is in each result, and in each operand that has it it is along the data.
-static int check_loops(struct derivation *d, const struct node *n)
-{
-    const struct graph *g = d->from;
-    int8_t born[CARRY_LOOPS] = {0};
-    for (int k = 0; k < n->nin; k++)
-        for (int i = 0; i < get_input(d, n, k)->shape.n; i++)
-            if (get_input(d, n, k)->born[i])
-                born[n->attr.label[k][i]] = get_input(d, n, k)->born[i];
-    for (int k = 0; k < n->nin; k++)
-        for (int i = 0; i < get_input(d, n, k)->shape.n; i++)
-            if (get_input(d, n, k)->born[i] != born[n->attr.label[k][i]])
-                return refuse(d, n,
-                              "a number for each place of %s is read by its place: it has no "
-                              "cached keys yet; embed(positions, table) has",
-                              name_dim(d, get_input(d, n, k)->dims[i]));
-    for (int o = 0; o < n->nout; o++) {
-        bool made[CARRY_LOOPS] = {false};
-        for (int i = 0; i < g->values[n->out[o]].shape.n; i++)
-            made[n->attr.label[n->nin + o][i]] = true;
-        for (int l = 0; l < CARRY_LOOPS; l++) {
-            if (!born[l] || made[l])
-                continue;
-            if (born[l] == DIM_SEQ && n->op == OP_MATMUL && picks_last(d, n->in[0]))
-                continue;
-            return refuse(d, n, "%s over %s: a token would see those behind it", op_name(n->op),
-                          name_dim(d, (enum dim)born[l]));
-        }
-    }
-    return 0;
-}
-
-static int check_attention(struct derivation *d, const struct node *n,
-                           const struct attention_operands *o)
-{
-    const int rows[] = {o->q, o->k, o->v, o->qr, o->kr};
-    if (n->attr.ahead)
-        return refuse(d, n, "attention with causal = 0: a token would see those behind it");
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        if (rows[i] >= 0 && get_input(d, n, rows[i])->born[KEYS_SEQ] != DIM_SEQ)
-            return refuse(d, n, "attention over what is no row for each token");
-    return 0;
-}
-
-// A text is its tokens and their places: what else a model reads of a sample has no rows of its own.
-static int check_inputs(struct derivation *d, const struct node *n)
-{
-    for (int k = 0; k < n->nin; k++) {
-        const struct value *v = get_input(d, n, k);
-        const char *name = v->kind == VALUE_INPUT && v->name ? v->name : NULL,
-                   *slash = name ? strrchr(name, '/') : NULL, *word = slash ? slash + 1 : name;
-        if (name && strcmp(word, "tokens") != 0 && strcmp(word, "positions") != 0 && !is_last(v))
-            return refuse(d, n, "%s are read, which are no row for each token", word);
-    }
-    return 0;
-}
-
-static int check_node(struct derivation *d, const struct node *n)
-{
-    struct attention_operands o;
-    int rc = check_names(d, n);
-    rc = rc ? rc : check_inputs(d, n);
-    if (rc)
-        return rc;
-    if (n->op == OP_ATTENTION)
-        return attention_operands(n->op, n->nin, &o) ? ERR_INTERNAL : check_attention(d, n, &o);
-    if (op_is(n->op, OP_OWN_LOOPS))
-        return refuse(d, n, "%s: experts have no cached keys yet", op_name(n->op));
-    bool row = op_order(n->op) == ORDER_ROW || op_order(n->op) == ORDER_LAST;
-    const struct value *widest = find_widest(d, n);
-    int last = widest->shape.n - 1;
-    if (row && last >= 0 && widest->born[last])
-        return refuse(d, n, "%s over %s: a token would see those behind it", op_name(n->op),
-                      name_dim(d, widest->dims[last]));
-    if (op_order(n->op) == ORDER_ALL)
-        return refuse(d, n, "%s has no cached keys", op_name(n->op));
-    return check_loops(d, n);
+    return &d->classes.value[value];
 }
 
 // ---- how far keys are seen ----
@@ -217,7 +52,8 @@ static void find_sights(struct derivation *d)
         for (int i = 0; i < g->nnodes; i++) {
             const struct node *n = &g->nodes[i];
             struct attention_operands o;
-            if (!d->wanted[i] || n->op != OP_ATTENTION || attention_operands(n->op, n->nin, &o))
+            if (!d->classes.wanted[i] || n->op != OP_ATTENTION ||
+                attention_operands(n->op, n->nin, &o))
                 continue;
             const int keys[] = {n->in[o.k], n->in[o.v], n->in[o.kr < 0 ? o.k : o.kr]};
             int64_t most = find_reach(d, n);
@@ -237,6 +73,15 @@ static int64_t count_places(const struct derivation *d, int64_t sees)
     return most < d->sizes->context ? most : d->sizes->context;
 }
 
+// How many places the cache of a group of keys has.
+static int64_t count_group_places(const struct derivation *d, int value, int dim)
+{
+    const struct key_group *g = token_classes_group(&d->classes, value, dim);
+    if (g->fixed)
+        return d->from->values[value].shape.dim[dim];
+    return count_places(d, g->all || !g->sees ? d->sizes->context : g->sees);
+}
+
 // ---- making the graph ----
 
 static const char *name_value(const struct derivation *d, const struct value *v)
@@ -252,9 +97,13 @@ static int copy_value(struct derivation *d, int old)
     struct value v = d->from->values[old];
     if (d->map[old] >= 0)
         return d->map[old];
-    for (int i = 0; i < v.shape.n; i++)
-        if (v.born[i] == DIM_SEQ)
+    for (int i = 0; i < v.shape.n; i++) {
+        const struct value_class *c = get_class(d, old);
+        if (c->dim[i].along == ALONG_KEYS && c->kind != CLASS_KEYS)
+            v.shape.dim[i] = count_group_places(d, old, i);
+        else if (c->dim[i].along >= ALONG_ROWS && c->dim[i].along != ALONG_EXPERTS)
             v.shape.dim[i] = d->sizes->rows;
+    }
     int id = graph_value(d->to, v.kind, NULL, v.dtype, v.shape.n, v.dims, v.shape.dim);
     v.name = name_value(d, &v);
     v.of = v.of < 0 ? -1 : copy_value(d, v.of);
@@ -276,7 +125,7 @@ static void begin_like(struct derivation *d, const struct node *n, enum point po
 static int find_last(struct derivation *d)
 {
     for (int v = 0; v < d->from->nvalues; v++)
-        if (is_last(&d->from->values[v]))
+        if (token_is_last(&d->from->values[v]))
             return copy_value(d, v);
     return -1;
 }
@@ -303,13 +152,14 @@ static int make_ring(struct derivation *d, int64_t places)
     return made;
 }
 
-// The cache of a value with its rows appended.
-static int append_rows(struct derivation *d, int old, int64_t places, int positions)
+// The cache of rows [batch, seq, ..], whatever the second is called, with these appended.
+static int append_rows(struct derivation *d, int rows, int64_t places, int positions)
 {
     struct graph *g = d->to;
-    if (d->cached[old] >= 0)
-        return d->cached[old];
-    struct value v = g->values[d->map[old]];
+    struct value v = g->values[rows];
+    enum dim as[MAX_DIMS];
+    memcpy(as, v.dims, sizeof as);
+    as[KEYS_SEQ] = DIM_SEQ;
     v.dims[KEYS_SEQ] = DIM_NONE;
     v.born[KEYS_SEQ] = DIM_NONE;
     v.shape.dim[KEYS_SEQ] = places;
@@ -318,11 +168,35 @@ static int append_rows(struct derivation *d, int old, int64_t places, int positi
     v.producer = -1;
     int cache = graph_value(g, v.kind, v.name, v.dtype, v.shape.n, v.dims, v.shape.dim);
     g->values[cache] = v;
-    const int in[] = {cache, d->map[old], positions, find_last(d)};
-    int made = graph_shaped(g, OP_APPEND, 4, in, cache, NULL, v.dtype);
+    const int in[] = {cache, rows, positions, find_last(d)};
+    int made = graph_op(g, &(struct op_args){.op = OP_APPEND,
+                                             .nin = 4,
+                                             .in = in,
+                                             .nout_dims = v.shape.n,
+                                             .out_dims = v.dims,
+                                             .sizes = v.shape.dim,
+                                             .dtype = v.dtype,
+                                             .read_as = as,
+                                             .read_input = 1});
     if (!g->failed)
         g->values[made].alias = cache;
-    return d->cached[old] = made;
+    return made;
+}
+
+static int find_positions(struct derivation *d)
+{
+    for (int v = 0; v < d->from->nvalues; v++)
+        if (token_is_positions(&d->from->values[v]))
+            return copy_value(d, v);
+    return -1;
+}
+
+// The cache of rows that attention reads; several may read one.
+static int append_once(struct derivation *d, int old, int64_t places)
+{
+    if (d->cached[old] < 0)
+        d->cached[old] = append_rows(d, d->map[old], places, find_positions(d));
+    return d->cached[old];
 }
 
 static int make_attention(struct derivation *d, const struct node *n)
@@ -335,13 +209,13 @@ static int make_attention(struct derivation *d, const struct node *n)
     for (int k = 0; k < n->nin; k++)
         in[k] = copy_value(d, n->in[k]);
     if (find_last(d) < 0)
-        return refuse(d, n, "the logits are not of each text's last token");
+        return refuse_line(n, d->to->err, "the logits are not of each text's last token");
     begin_like(d, n, d->from->values[n->in[o.k]].point);
     const int64_t places = count_places(d, d->sees[n->in[o.k]]);
     const int keys[] = {o.k, o.v, o.kr};
     for (int k = 0; k < 3; k++)
         if (keys[k] >= 0)
-            in[keys[k]] = append_rows(d, n->in[keys[k]], places, in[o.at_k]);
+            in[keys[k]] = append_once(d, n->in[keys[k]], places);
     in[o.at_k] = make_ring(d, places);
     // The keys lie as a ring, which kernels that go by the order in memory would not know.
     attr.in_order = false;
@@ -352,17 +226,196 @@ static int make_attention(struct derivation *d, const struct node *n)
     return g->failed;
 }
 
+// ---- keys that the text names itself ----
+
+// The positions of keys, of which no cache is needed: what the text makes of the tokens' own, made of the
+// ring's.
+static int make_key_positions(struct derivation *d, int old, int64_t places)
+{
+    struct graph *g = d->to;
+    const struct node *n = &d->from->nodes[d->from->values[old].producer];
+    const struct value *v = &d->from->values[old];
+    int from = d->from->values[n->in[0]].kind == VALUE_INPUT
+                   ? make_ring(d, places)
+                   : make_key_positions(d, n->in[0], places);
+    int64_t sizes[MAX_DIMS];
+    struct node copy = *n;
+    for (int i = 0; i < v->shape.n; i++)
+        sizes[i] = v->dims[i] == DIM_BATCH ? v->shape.dim[i] : places;
+    copy.in[0] = from;
+    copy.out[0] = graph_value(g, VALUE_TEMP, NULL, v->dtype, v->shape.n, v->dims, sizes);
+    graph_node(g, &copy);
+    return copy.out[0];
+}
+
+static int permute(struct derivation *d, int x, int n, const enum dim *dims, const enum dim *as)
+{
+    return graph_op(d->to, &(struct op_args){.op = OP_SCALE,
+                                             .nin = 1,
+                                             .in = &x,
+                                             .nout_dims = n,
+                                             .out_dims = dims,
+                                             .attr = &(struct op_attr){.scale = 1},
+                                             .dtype = d->to->values[x].dtype,
+                                             .read_as = as});
+}
+
+// The cache of keys, in the order of dimensions in which they are read. A cache has samples and places
+// first.
+static int append_keys(struct derivation *d, int old)
+{
+    const struct value *v = &d->from->values[old];
+    const struct value_class *c = get_class(d, old);
+    enum dim order[MAX_DIMS];
+    int key = 0, n = 2;
+    if (d->cached[old] >= 0)
+        return d->cached[old];
+    while (c->dim[key].along != ALONG_KEYS)
+        key++;
+    const int64_t places = count_group_places(d, old, key);
+    if (c->positions)
+        return d->cached[old] = make_key_positions(d, old, places);
+    order[KEYS_BATCH] = DIM_BATCH;
+    order[KEYS_SEQ] = v->dims[key];
+    for (int i = 0; i < v->shape.n; i++)
+        if (i != key && v->dims[i] != DIM_BATCH)
+            order[n++] = v->dims[i];
+    const bool straight = memcmp(order, v->dims, sizeof *order * (size_t)n) == 0;
+    int rows = copy_value(d, old);
+    rows = straight ? rows : permute(d, rows, n, order, NULL);
+    int made = append_rows(d, rows, places, find_positions(d));
+    return d->cached[old] = straight ? made : permute(d, made, n, v->dims, order);
+}
+
+// Of numbers for each position those of the call's rows: [batch, seq, ..].
+static int index_rows(struct derivation *d, int old, int along)
+{
+    struct graph *g = d->to;
+    const struct value v = d->from->values[old];
+    enum dim order[MAX_DIMS] = {v.dims[along]}, out[MAX_DIMS + 1] = {DIM_BATCH, DIM_SEQ};
+    int n = 1, table = copy_value(d, old), positions = find_positions(d);
+    if (d->indexed[old] >= 0)
+        return d->indexed[old];
+    for (int i = 0; i < v.shape.n; i++)
+        if (i != along) {
+            out[n + 1] = v.dims[i];
+            order[n++] = v.dims[i];
+        }
+    if (along)
+        table = permute(d, table, n, order, NULL);
+    order[0] = DIM_NONE; // not along the rows: model.seq
+    return d->indexed[old] = graph_op(g, &(struct op_args){.op = OP_EMBED,
+                                                           .nin = 2,
+                                                           .in = (int[]){positions, table},
+                                                           .nout_dims = n + 1,
+                                                           .out_dims = out,
+                                                           .dtype = v.dtype,
+                                                           .read_as = order,
+                                                           .read_input = 1});
+}
+
+// Which dimension of an operand is tied with the call's rows, though it is none of the data; -1.
+static int find_indexed(const struct derivation *d, const struct node *n, int k)
+{
+    const struct value *v = &d->from->values[n->in[k]];
+    if (get_class(d, n->in[k])->kind != CLASS_WEIGHTS)
+        return -1;
+    for (int i = 0; i < v->shape.n; i++)
+        for (int o = 0; o < n->nin; o++)
+            for (int j = 0; j < d->from->values[n->in[o]].shape.n; j++) {
+                const enum along along = get_class(d, n->in[o])->dim[j].along;
+                const bool keys =
+                    along == ALONG_KEYS && get_class(d, n->out[0])->kind == CLASS_KEYS;
+                if ((along == ALONG_ROWS || keys) && n->attr.label[o][j] == n->attr.label[k][i])
+                    return i;
+            }
+    return -1;
+}
+
+static int find_batch_label(const struct derivation *d, const struct node *n)
+{
+    for (int k = 0; k < n->nin; k++)
+        for (int i = 0; i < d->from->values[n->in[k]].shape.n; i++)
+            if (get_class(d, n->in[k])->dim[i].along == ALONG_BATCH)
+                return n->attr.label[k][i];
+    return -1;
+}
+
+static bool is_made(const struct derivation *d, const struct node *n, int label)
+{
+    for (int i = 0; i < d->from->values[n->out[0]].shape.n; i++)
+        if (n->attr.label[n->nin][i] == label)
+            return true;
+    return false;
+}
+
+// An operand of a product as a product reads it: what it keeps of what both have leads, in the order of
+// the other operand. `label` follows.
+static int lead_with_kept(struct derivation *d, int x, int8_t *label, const struct node *n,
+                          int other)
+{
+    const struct value v = d->to->values[x];
+    enum dim dims[MAX_DIMS];
+    int8_t was[MAX_DIMS];
+    bool leads[MAX_DIMS] = {false};
+    int at = 0;
+    memcpy(was, label, sizeof was);
+    for (int i = 0; i < d->from->values[n->in[other]].shape.n; i++)
+        for (int j = 0; j < v.shape.n; j++)
+            if (n->attr.label[other][i] == was[j] && is_made(d, n, was[j])) {
+                leads[j] = true;
+                label[at] = was[j];
+                dims[at++] = v.dims[j];
+            }
+    for (int j = 0; j < v.shape.n; j++)
+        if (!leads[j]) {
+            label[at] = was[j];
+            dims[at++] = v.dims[j];
+        }
+    return memcmp(dims, v.dims, sizeof *dims * (size_t)at) == 0 ? x : permute(d, x, at, dims, NULL);
+}
+
+static void read_indexed(struct derivation *d, const struct node *n, int k, int along,
+                         struct node *copy)
+{
+    const int8_t *from = n->attr.label[k];
+    int8_t *to = copy->attr.label[k];
+    int at = 2;
+    copy->in[k] = index_rows(d, n->in[k], along);
+    to[0] = (int8_t)find_batch_label(d, n);
+    to[1] = from[along];
+    for (int i = 0; i < d->from->values[n->in[k]].shape.n; i++)
+        if (i != along)
+            to[at++] = from[i];
+    if (n->op == OP_MATMUL)
+        copy->in[k] = lead_with_kept(d, copy->in[k], to, n, 1 - k);
+}
+
+// ---- nodes ----
+
 static int make_node(struct derivation *d, const struct node *n)
 {
     struct node copy = *n;
+    const bool queries = get_class(d, n->out[0])->kind == CLASS_QUERIES;
     if (n->op == OP_ATTENTION)
         return make_attention(d, n);
-    for (int k = 0; k < n->nin; k++)
-        copy.in[k] = copy_value(d, n->in[k]);
+    begin_like(d, n, d->from->values[n->out[0]].point);
+    for (int k = 0; k < n->nin; k++) {
+        const int along = find_indexed(d, n, k);
+        if (along >= 0)
+            read_indexed(d, n, k, along, &copy);
+        else if (queries && get_class(d, n->in[k])->kind == CLASS_KEYS)
+            copy.in[k] = append_keys(d, n->in[k]);
+        else
+            copy.in[k] = copy_value(d, n->in[k]);
+    }
     for (int k = 0; k < n->nout; k++)
         copy.out[k] = copy_value(d, n->out[k]);
+    // Each of the call's tokens has a place with any expert.
+    if (n->op == OP_SLOTS || n->op == OP_DISPATCH || n->op == OP_COMBINE)
+        copy.attr.slots.capacity = d->sizes->rows;
     graph_node(d->to, &copy);
-    return 0;
+    return d->to->failed;
 }
 
 static void make_loss(struct derivation *d)
@@ -386,18 +439,17 @@ int cached_keys_derive(const struct graph *sample, const struct cached_keys *siz
                            .to = out,
                            .sizes = sizes,
                            .name = name,
-                           .wanted = arena_array(a, bool, sample->nnodes),
                            .map = arena_array(a, int, sample->nvalues),
                            .cached = arena_array(a, int, sample->nvalues),
+                           .indexed = arena_array(a, int, sample->nvalues),
                            .sees = arena_array(a, int64_t, sample->nvalues)};
-    int rc = 0;
+    const enum dtype compute = out->compute;
     for (int v = 0; v < sample->nvalues; v++)
-        d.map[v] = d.cached[v] = -1;
-    find_wanted(&d);
-    for (int i = 0; i < sample->nnodes && !rc; i++)
-        rc = d.wanted[i] ? check_node(&d, &sample->nodes[i]) : 0;
+        d.map[v] = d.cached[v] = d.indexed[v] = -1;
+    int rc = token_classes_find(sample, a, &d.classes, out->err);
     if (rc)
         return rc;
+    out->compute = DT_F32; // what is read in another dtype has its copy in the sample program
     find_sights(&d);
     out->scopes = arena_dup(a, sample->scopes, sizeof *sample->scopes * (size_t)sample->nscopes);
     out->nscopes = out->scopes_cap = sample->nscopes;
@@ -405,7 +457,8 @@ int cached_keys_derive(const struct graph *sample, const struct cached_keys *siz
     out->ordered = sample->ordered;
     out->mixed = sample->mixed;
     for (int i = 0; i < sample->nnodes && !rc; i++)
-        rc = d.wanted[i] ? make_node(&d, &sample->nodes[i]) : 0;
+        rc = d.classes.wanted[i] ? make_node(&d, &sample->nodes[i]) : 0;
+    out->compute = compute;
     if (!rc)
         make_loss(&d);
     return rc;

@@ -19,8 +19,10 @@
 // the context has positions, or as its rows see where a window makes that fewer: the window, and what a
 // call's later rows write over while its first still reads.
 //
-// Refused is what would let a token depend on those behind it or on its place in memory, and what has
-// no cache yet: attention that is written out (a renamed sequence), experts, a parameter along seq.
+// Attention that a text writes out itself, with x{seq as key}, has caches of what it names so, where that
+// first meets a query; keys' positions are the ring's. A parameter with a number for each position is read
+// at the rows' own. Experts have a place for each token of a call. What values are, and what is refused:
+// token_class.h.
 #pragma once
 #include "common/compile/graph/graph.h"
 

@@ -73,6 +73,7 @@ struct node {
     struct op_attr attr;
     struct reshard_step step; // of its one input
     const char *what;         // all but OP: the tensor it is about, for people
+    int64_t hides, from;      // the last ADD of causal(): of which dim's keys, and its window
     axis_set owner;           // counts at coordinate 0 of these axes only: elsewhere its scale is 0
     int nin, in[OP_MAX_IN];
     int nout, out[OP_MAX_OUT];
@@ -89,8 +90,7 @@ struct node {
 
 // Contributions, in the order they are made, and the sum they go into.
 struct sum {
-    int value;
-    int n, cap, *contrib;
+    int value, n, cap, *contrib;
 };
 
 // A companion of the loss (accuracy, how often each expert was chosen): a sum of so many numbers.

@@ -301,14 +301,14 @@ static int check_ops(const struct exec *x, struct err *e)
     return backend_check(x->o.backend, needed, e);
 }
 
-// The loss's cotangent is the constant one.
+// The loss's cotangent is the constant one, and what a model's text adds is made of it.
 static int set_constants(struct exec *x, struct err *e)
 {
     void *one;
-    const float value = 1;
-    if (!exec_buffer(x, PROGRAM_TRAIN, "one", &one))
-        return 0;
-    return exec_put(x, one, &value, sizeof value, e);
+    for (int k = 0; k < PROGRAM_KINDS; k++) // to all programs it is one buffer
+        if (exec_buffer(x, (enum program_kind)k, "one", &one))
+            return exec_put(x, one, &(const float){1}, sizeof(float), e);
+    return 0;
 }
 
 int exec_open(const struct exec_options *o, struct exec **out, struct err *e)
