@@ -65,7 +65,7 @@ WEIGHTS_SRC := neutral_fields config mapping move foreign_files described beside
 WEIGHTS_SRC := $(WEIGHTS_SRC:%=common/weights/%.c)
 
 # What a leader decides about a running attempt, whoever leads: rank 0 or the coordinator.
-METRICS_SRC := rows chart chart_braille chart_svg
+METRICS_SRC := rows bounded_curve chart chart_braille chart_svg
 METRICS_SRC := $(METRICS_SRC:%=common/metrics/%.c)
 
 ATTEMPT_SRC := life page frame message leader_act board watch saves leader
@@ -165,7 +165,7 @@ UNIT_COMPILE += explain_experts explain_repeated explain_own explain_programs co
 UNIT_DATA    := data_idx data_npy data_dataset data_tokens data_sampler data_inspect data_documents data_prepare data_index data_bpe
 UNIT_CKPT    := ckpt_shard ckpt_deal ckpt_manifest ckpt_store ckpt_load ckpt_source ckpt_forged ckpt_commit ckpt_schedules ckpt_crash ckpt_snapshot
 UNIT_WEIGHTS := weights_folders
-UNIT_METRICS := metrics_rows metrics_chart
+UNIT_METRICS := metrics_rows metrics_bounded metrics_chart
 UNIT_COLLECTIVE := collective_sum_tree collective_operations collective_peers collective_send collective_fake collective_tcp
 UNIT_RANK    := attempt_frame attempt_watch attempt_board attempt_leader rank_link rank_metrics rank_feed rank_attempt rank_agent rank_choice rank_pace rank_segments rank_transport rank_marks rank_initial_values
 UNIT_RPC     := rpc tls_ca tls_join rpc_limits rpc_guard rpc_tls

@@ -236,6 +236,11 @@ bool rows_add(struct rows *r, const char *line, size_t bytes)
     return true;
 }
 
+void rows_forget(struct rows *r)
+{
+    r->n = r->unchanged = 0;
+}
+
 // ---- a file ----
 
 int rows_open(int folder, int *fd, struct err *e)
@@ -251,8 +256,7 @@ int rows_open(int folder, int *fd, struct err *e)
     return err_set(e, ERR_INVALID, "metrics.jsonl is not a regular file");
 }
 
-// Takes the whole lines of a piece; returns how many bytes they are.
-static size_t take_lines(struct rows *r, const char *piece, size_t len)
+size_t rows_add_lines(struct rows *r, const char *piece, size_t len)
 {
     size_t at = 0;
     const char *nl;
@@ -277,7 +281,7 @@ int rows_read(struct rows *r, int fd, struct err *e)
         if (n < 0)
             break;
         len += (size_t)n;
-        size_t taken = take_lines(r, piece, len);
+        size_t taken = rows_add_lines(r, piece, len);
         len -= taken;
         memmove(piece, piece + taken, len);
         if (len == cap && cap >= ROW_BYTES_MAX) { // the line that is too long is passed over

@@ -52,6 +52,10 @@ void rows_init(struct rows *r, const char *const *keys, int nkeys);
 int rows_read(struct rows *r, int fd, struct err *e);
 // One line, its line break included. False: it is no row, or void.
 bool rows_add(struct rows *r, const char *line, size_t bytes);
+// The whole lines of a piece of the file, which begins at r->at. Returns how many bytes they are.
+size_t rows_add_lines(struct rows *r, const char *piece, size_t len);
+// Frees the rows' places, for who has taken them: those that come are judged as if they were still there.
+void rows_forget(struct rows *r);
 static inline double rows_value(const struct rows *r, size_t i, int key)
 {
     return r->value[i * (size_t)r->nkeys + (size_t)key];
