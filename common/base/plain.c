@@ -148,9 +148,11 @@ void plain_picture(FILE *to, const char *s, size_t len)
     }
 }
 
-void plain_erase_line(FILE *to)
+void plain_erase_lines(FILE *to, int lines)
 {
-    fputs("\r\033[K", to);
+    if (lines > 1)
+        fprintf(to, "\033[%dA", lines - 1);
+    fputs("\r\033[J", to);
     if (to == stdout)
         open_line = false;
 }

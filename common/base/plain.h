@@ -36,7 +36,8 @@ void plain_error(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 // plain_put has it. Whoever puts a text from outside into a picture makes it plain first.
 enum { PLAIN_COLOURS = 8, PLAIN_NO_COLOUR = 15 };
 void plain_picture(FILE *to, const char *s, size_t len);
-// The terminal's own sequences, constants of ours: erases the line that the cursor stands on.
-void plain_erase_line(FILE *to);
+// The terminal's own sequences, constants of ours: erases the line that the cursor stands on, those above
+// it up to so many, and all below.
+void plain_erase_lines(FILE *to, int lines);
 // Ends the line on the standard output's terminal, if it is one. For a handler of signals.
 void plain_end_line(void);

@@ -91,7 +91,8 @@ static void print_lines_of(const struct canvas *v, const struct axis *y, bool co
     }
 }
 
-// The x axis: a mark below each tick, and its label centred there if it leaves room to the one before.
+// The x axis: a mark below each tick, and its label centred there if it leaves room to the one before; its
+// name stands before them.
 static void print_x_axis(const struct canvas *v, const struct axis *x, const char *name,
                          struct buf *out)
 {
@@ -116,7 +117,7 @@ static void print_x_axis(const struct canvas *v, const struct axis *x, const cha
     for (; next < v->columns; next++)
         buf_puts(out, "─");
     line[used > 2 ? used - 2 : 0] = 0;
-    buf_printf(out, "\n%*s  %s  %s\n", LABEL, "", line, name);
+    buf_printf(out, "\n%*.*s  %s\n", LABEL, LABEL, name, line);
 }
 
 static void print_legend(const struct chart *c, bool colour, int columns, struct buf *out)

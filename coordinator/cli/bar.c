@@ -35,7 +35,9 @@ void bar_begin(struct bar *b, const char *what, bool silent)
     sigaction(SIGTERM, &act, NULL);
     if (!sigaction(SIGHUP, NULL, &hangup) && hangup.sa_handler != SIG_IGN) // of nohup
         sigaction(SIGHUP, &act, NULL);
-    *b = (struct bar){.what = what, .silent = silent, .live = !silent && screen_columns() > 0};
+    *b = (struct bar){.what = what, .silent = silent};
+    if (!silent)
+        live_begin(&b->live);
     b->began_ns = b->shown_ns = clock_mono_ns();
 }
 
@@ -44,7 +46,7 @@ static void draw_share(const struct bar *b, uint64_t done, uint64_t total, int64
 {
     double share = done < total ? (double)done / (double)total : 1;
     char left[WORD_MAX];
-    if (b->live) {
+    if (b->live.on) {
         buf_puts(line, " [");
         for (int i = 0; i < WIDTH; i++)
             buf_putc(line, i < (int)(share * WIDTH) ? '#' : '-');
@@ -61,8 +63,8 @@ static void draw_share(const struct bar *b, uint64_t done, uint64_t total, int64
 void bar_show(struct bar *b, uint64_t done, uint64_t total, const char *fmt, ...)
 {
     int64_t now = clock_mono_ns(),
-            every = (b->live ? BAR_LIVE_MS : BAR_PLAIN_MS) * INT64_C(1000000);
-    struct buf line = {0};
+            every = (b->live.on ? BAR_LIVE_MS : BAR_PLAIN_MS) * INT64_C(1000000);
+    struct buf line = {0}, shown = {0};
     va_list ap;
     if (!b->counts) {
         b->began = done;
@@ -77,22 +79,18 @@ void bar_show(struct bar *b, uint64_t done, uint64_t total, const char *fmt, ...
     va_start(ap, fmt);
     buf_vprintf(&line, fmt, ap);
     va_end(ap);
-    int columns = (int)line.len;
-    if (b->live)
-        columns = screen_columns() - 1;
-    if (b->live)
-        plain_erase_line(stdout);
-    plain_printf(stdout, "%.*s%s", columns, buf_str(&line), b->live ? "" : "\n");
-    fflush(stdout);
-    b->open = b->live;
+    plain_line(&shown, "%s", buf_str(&line));
+    if (b->live.on)
+        live_draw(&b->live, buf_str(&shown), shown.len);
+    else
+        put_out(&shown);
     b->shown_ns = now;
+    buf_clear(&shown);
     buf_clear(&line);
 }
 
 void bar_end(struct bar *b)
 {
-    if (b->open)
-        plain_erase_line(stdout);
+    live_erase(&b->live);
     fflush(stdout);
-    b->open = false;
 }

@@ -6,10 +6,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "coordinator/cli/live.h"
+
 enum { BAR_LIVE_MS = 100, BAR_PLAIN_MS = 5000 }; // between two lines
 struct bar {
     const char *what; // the word that begins the line; borrowed
-    bool silent, live, open;
+    bool silent;
+    struct live live;
     int64_t began_ns, shown_ns;
     uint64_t began; // what was done already when it was shown first
     bool counts;

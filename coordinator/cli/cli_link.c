@@ -232,7 +232,7 @@ int cli_link_dial(struct cli_link *l, const struct verb *v, const char *address,
                   struct err *e)
 {
     struct rpc_channel_options o = {.address = l->address};
-    *l = (struct cli_link){.verb = v, .origin = find_origin(address)};
+    *l = (struct cli_link){.verb = v, .origin = find_origin(address), .tls = tls};
     if (!tls) {
         tls = getenv("WEFT_TLS");
         tls = tls && *tls ? tls : NULL;

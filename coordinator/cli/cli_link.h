@@ -35,6 +35,7 @@ struct cli_link {
     const struct verb *verb;
     char address[LINK_ADDRESS_MAX];
     const char *origin;    // of the address: "--coordinator", "WEFT_COORDINATOR", …
+    const char *tls;       // as the verb was given it, borrowed
     bool secure;           // certificates were given
     const char *own;       // the folder of `weft run`, whose own coordinator it is; else null
     const char *folder;    // .weft/NAME of a `weft run`, where --coordinator names one; else null

@@ -45,14 +45,35 @@ void table_add(struct table *t, const char *fmt, ...)
     buf_clear(&text);
 }
 
+// False: standard output is no terminal, or a dumb one.
+static bool measure_screen(struct winsize *size)
+{
+    const char *term = getenv("TERM");
+    *size = (struct winsize){0};
+    if (!isatty(STDOUT_FILENO) || (term && strcmp(term, "dumb") == 0))
+        return false;
+    (void)ioctl(STDOUT_FILENO, TIOCGWINSZ, size);
+    size->ws_col = size->ws_col ? size->ws_col : 80; // the usual, where it does not say
+    size->ws_row = size->ws_row ? size->ws_row : 24;
+    return true;
+}
+
 int screen_columns(void)
 {
     struct winsize size;
-    enum { USUAL = 80 };
-    const char *term = getenv("TERM");
-    if (!isatty(STDOUT_FILENO) || (term && strcmp(term, "dumb") == 0))
-        return 0;
-    return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col ? size.ws_col : USUAL;
+    return measure_screen(&size) ? size.ws_col : 0;
+}
+
+int screen_lines(void)
+{
+    struct winsize size;
+    return measure_screen(&size) ? size.ws_row : 0;
+}
+
+bool screen_colours(void)
+{
+    const char *none = getenv("NO_COLOR");
+    return screen_columns() && getenv("TERM") && !(none && *none);
 }
 
 // How wide the rows are; a column of width -1 is left out.

@@ -28,6 +28,8 @@ void table_add(struct table *t, const char *fmt, ...) __attribute__((format(prin
 void table_print(struct table *t, struct buf *out); // clears it too
 // The columns of standard output's terminal; 0: it is none, or a dumb one.
 int screen_columns(void);
+int screen_lines(void);    // the same
+bool screen_colours(void); // it shows colours, and NO_COLOR is not set
 
 // ---- words for people; each returns `out` ----
 enum { WORD_MAX = 48 };

@@ -161,12 +161,9 @@ static int write_svg(struct plot *p, const struct verb *v, const char *path)
 static void print_chart(const struct plot *p)
 {
     enum { LINES = 24, COLUMNS = 80 };
-    const char *term = getenv("TERM"), *none = getenv("NO_COLOR");
     int columns = screen_columns();
-    const struct chart_text t = {.columns = columns ? columns : COLUMNS,
-                                 .lines = LINES,
-                                 .colour = columns && term && strcmp(term, "dumb") != 0 &&
-                                           !(none && *none)};
+    const struct chart_text t = {
+        .columns = columns ? columns : COLUMNS, .lines = LINES, .colour = screen_colours()};
     struct buf out = {0};
     chart_braille(&p->chart, &t, &out);
     plain_picture(stdout, buf_str(&out), out.len);

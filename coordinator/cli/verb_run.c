@@ -437,6 +437,7 @@ static int take_updates(struct run *r, Weft__V1__JobRequest *req)
     for (int i = 0; i < UPDATES_AT_ONCE; i++) {
         switch (cli_link_stream_next(&r->stream, &req->base, true, 0, &m, &code, text)) {
         case LINK_NOTHING:
+            progress_turn(&r->progress);
             return -1;
         case LINK_MESSAGE:
             hide_wait(r, ((Weft__V1__WatchUpdate *)(void *)m)->status);
@@ -473,8 +474,10 @@ static int watch_job(struct run *r)
     while (rc < 0) {
         bool over = is_raised(r->worker_over);
         rc = take_updates(r, &req);
-        if (rc < 0 && over)
+        if (rc < 0 && over) {
+            progress_leave(&r->progress);
             return explain_halt(r);
+        }
         if (rc < 0 && r->stops && !announced)
             progress_say(&r->progress, "saving and stopping; once more Ctrl-C: at once");
         announced = r->stops;
@@ -618,10 +621,12 @@ int verb_run(const struct verb *v, const struct args *a)
     if (where->kind != ALLOCATION_NONE && where->index)
         return run_agent(v, a, where);
     progress_init(&r.progress, a->json);
+    r.progress.link = &r.link;
     int rc = run_begin(&r);
     if (!rc)
         rc = strcmp(r.record.state, "SUCCEEDED") == 0 ? report_finished(&r) : run_job(&r);
     rc = lead_end(&r.lead, rc, r.worker.signal);
+    progress_clear(&r.progress);
     record_close(&r.record);
     buf_clear(&r.resolved);
     arena_clear(&r.arena);

@@ -16,8 +16,9 @@ static int take_watch_event(struct cli_link_stream *s, Weft__V1__JobRequest *req
     ProtobufCMessage *m;
     enum rpc_code code = RPC_OK;
     char text[RPC_TEXT_MAX] = "";
-    switch (cli_link_stream_next(s, &req->base, false, CLOCK_S, &m, &code, text)) {
+    switch (cli_link_stream_next(s, &req->base, false, progress_pause_ns(p), &m, &code, text)) {
     case LINK_NOTHING:
+        progress_turn(p);
         return -1;
     case LINK_MESSAGE:
         progress_update(p, (const Weft__V1__WatchUpdate *)(const void *)m);
@@ -72,12 +73,14 @@ int verb_watch(const struct verb *v, const struct args *a)
     int rc = cli_link_open(&l, v, a);
     if (rc)
         return rc;
+    p.link = &l;
     req.job = arena_strdup(&l.arena, a->pos[0]);
     if (!l.stored)
         cli_link_stream_open(&s, &req.base);
     do
         rc = l.stored ? show_stored(&l, &req, &p) : take_watch_event(&s, &req, &p);
     while (rc < 0 && !ferror(stdout));
+    progress_clear(&p);
     cli_link_close(&l);
     return rc < 0 ? CLIENT_FAILED : rc;
 }

@@ -15,6 +15,7 @@ import time
 
 import pytest
 import runs
+from screen import Screen
 
 DOUBLE = str(runs.BUILD / "tests/coordinator-double")
 ID = "0123456789abcdef0123456789abcdef"
@@ -454,6 +455,14 @@ def test_no_text_of_the_service_steers_the_terminal(desk, args, form):
     assert "\\u001b[2J" in shown if form else "\\x1b[2J" in shown, shown
     ours = re.sub("^last lines of rank .*\nforged", "", shown, flags=re.M)  # a log's lines stand as they are
     assert not re.search("^forged", ours, re.M), shown
+
+
+def test_no_text_of_the_service_steers_a_live_terminal(desk):
+    seen = Screen(60, 24)  # fails on what steers it
+    end = runs.on_terminal([runs.WEFT, "watch", "small"], 60, 24, env=desk.start("hostile").env)
+    seen.feed(end.out.replace("\n", "\r\n").encode())
+    assert end.code == 0 and "\\x1b[2J" in end.out and seen.sequences <= {"A", "J", "m"}, end
+    assert not [line for line in seen.text() if line.startswith("forged")], seen.text()
 
 
 def test_who_decides_threads_is_shown_in_one_line_whatever_it_says(desk):

@@ -401,7 +401,7 @@ static int save_if_due(struct trainer *t, int64_t done, struct err *e)
     // out before the save is written. Where the device is behind that is so without waiting here: an
     // async save is written after saver_poll(), which follows look_at_metrics().
     struct in_flight *f = &t->flight[(done - 1) & 1];
-    if (!f->behind || !t->job->checkpoint.async) {
+    if (!t->job->checkpoint.async) {
         int rc = wait_for_metrics(t, f, e);
         if (rc)
             return rc;
@@ -481,6 +481,8 @@ static int run_steps(struct trainer *t, enum train_end *end, struct err *e)
             *end = last ? TRAIN_FINISHED : TRAIN_DRAINED;
             return finish_training(t, n + 1, e);
         }
+        if (!f->behind) // people need not wait for the next step
+            report_row(t, f);
         rc = save_if_due(t, n + 1, e);
         if (rc)
             return rc;
