@@ -223,6 +223,10 @@ static int check_settings(const struct args *a, struct err *e)
     const bool drawn = a->top_k || a->top_p > 0 || a->min_p > 0 || a->seed || a->samples > 1;
     if (a->tokens > TOKENS_MAX)
         return err_set(e, ERR_LIMIT, "--tokens %lld: at most %d", (long long)a->tokens, TOKENS_MAX);
+    if (a->chunk && a->no_cache)
+        return err_set(e, ERR_INVALID,
+                       "--chunk says how texts are read into kept keys, and --no-cache keeps none: "
+                       "leave one out");
     if (a->top_p > 1 || a->min_p > 1)
         return err_set(e, ERR_INVALID, "%s is a share, 0 to 1",
                        a->top_p > 1 ? "--top-p" : "--min-p");
@@ -264,21 +268,20 @@ static int open_model(struct generate *v, struct err *e)
     return rc ? rc : open_tokenizer(v, e);
 }
 
-// Lets the ranks keep keys, of no more tokens than the texts can have. Where that cannot be, it is said
-// why: each token then costs a forward pass over the whole context.
+// Lets the ranks keep keys, of no more tokens than the texts can have. How many tokens a call takes does
+// not hang on the texts, so that no text's numbers hang on what is beside it. Where keys cannot be kept, it
+// is said why: each token then costs a forward pass over the whole context.
 static int keep_keys(struct generate *v, struct err *e)
 {
     struct err why = {0};
-    int64_t chunk = v->talks ? INT64_MAX : 1, context = v->talks ? v->g.how.context : 1;
+    const int64_t chunk = v->args->chunk ? v->args->chunk : GENERATE_CHUNK;
+    int64_t context = v->talks ? v->g.how.context : chunk;
     if (v->args->no_cache)
         return 0;
     for (int i = 0; i < v->nprompts; i++) {
         const int64_t n = (int64_t)v->prompts[i].ids.n, all = n + count_added(v, n);
-        chunk = n > chunk ? n : chunk;
         context = all > context ? all : context;
     }
-    const int64_t most = v->args->chunk ? v->args->chunk : GENERATE_CHUNK;
-    chunk = chunk < most ? chunk : most;
     context = context < v->g.how.context ? context : v->g.how.context;
     int gathered = 0, rc = local_ranks_keep_keys(&v->ranks, chunk, context, &gathered, &why);
     if (rc == ERR_UNSUPPORTED)

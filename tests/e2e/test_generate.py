@@ -124,6 +124,8 @@ def test_a_text_has_the_same_bits_whatever_it_is_made_beside(ckpt, tmp_path):
     got = rows(ckpt, "--prompts", file, "--tokens", "12", "--batch", "3")
     for n in range(5):
         assert got[n]["log_probabilities"] == got[9 - n]["log_probabilities"]
+        alone = rows(ckpt, "--prompt", PROMPTS[n], "--tokens", "12", "--batch", "3")
+        assert got[n]["log_probabilities"] == alone[0]["log_probabilities"]
 
 
 def test_where_no_keys_are_kept_it_says_why(tmp_path):
@@ -272,6 +274,7 @@ def test_a_tokenizer_that_is_not_the_trainings_is_refused(ckpt, tmp_path):
     (["--prompt", "x", "--tokens", str(2**63 - 1)], "at most 16777216"),
     (["--prompt", "x", "--tokens", str(2**63 - 1), "--slide"], "at most 16777216"),
     (["--prompt", "x", "--tokens", "32"], "try --tokens 31"),
+    (["--prompt", "x", "--chunk", "4", "--no-cache"], "--no-cache keeps none"),
     (["--prompt", "x", "-s", "data.batch=3"], "use --batch"),
     (["--prompt", "x", "-s", "mesh={dp: 2}"], "use --mesh"),
     (["--prompt", "x", "--prompts", "y"], "one of them will do"),
