@@ -184,7 +184,7 @@ PARITY_TESTS := jax
 CUDA_PARTS  := algos
 CUDA_RIGS   := products choices faults
 SIM_TESTS    := sim
-FUZZERS     := rows weights json tokenizer jsonl index array job model plan shard manifest source frame up
+FUZZERS     := rows events weights json tokenizer jsonl index array job model plan shard manifest source frame up
 BENCHES     := kernels allreduce ckpt_write compile step
 # These link the service's libraries.
 SERVICE_BENCHES := hosts placement restart cancel
@@ -704,6 +704,7 @@ FUZZ_SECONDS ?= 60
 fuzz:
 	$(Q)sh tests/fuzz/run.sh "$(BUILD)" $(FUZZ_SECONDS) $(FUZZERS)
 # What a fuzzer takes besides libcommon's sources.
+FUZZ_WITH_events := worker/sinks/event_file.c
 FUZZ_WITH_frame := common/attempt/frame.c $(PROTO_C)
 FUZZ_WITH_up    := tests/support/stored_row.c coordinator/serve/job_facts.c $(DECIDER_SRC) $(ATTEMPT_SRC) $(PROTO_C) $(SERVICE_C)
 $(BUILD)/fuzz/fuzz_%: tests/fuzz/fuzz_%.c $(COMMON_SRC) $(BUILD)/gen/model_texts.c | $(PROTO_C) $(SERVICE_C)
@@ -723,13 +724,14 @@ bench: all benches
 wheel:
 	$(Q)/usr/bin/python3 deploy/python/make_wheel.py $(VERSION) $(BUILD)
 
-## make install      DESTDIR= PREFIX=/usr/local: programs, backend, completion, man pages, systemd units, /etc/weft
+## make install      DESTDIR= PREFIX=/usr/local: programs, backend, sinks, completion, man pages, systemd units, /etc/weft
 PREFIX     ?= /usr/local
 SYSCONFDIR ?= $(if $(filter /usr /usr/local,$(PREFIX)),/etc,$(PREFIX)/etc)
 BINDIR  := $(PREFIX)/bin
 DOCDIR  := $(PREFIX)/share/doc/weft
 # What is read by who uses weft, not by who changes it; links among them hold where they are installed.
 USER_DOCS := README.md common/GLOSSARY.md common/job/README.md common/job/KEYS.md common/language/LANGUAGE.md coordinator/cli/README.md deploy/README.md
+PROMETHEUS := prometheus.yaml weft-alerts.yaml weft-dashboard.json
 UNITDIR := $(PREFIX)/lib/systemd/system
 COMPDIR := $(PREFIX)/share/bash-completion/completions
 ZSHDIR  := $(PREFIX)/share/zsh/site-functions
@@ -747,6 +749,7 @@ install: all man
 	$(Q)for b in cpu cuda; do [ ! -e $(BUILD)/libweft_$$b.so ] || \
 	    install -D -m 755 $(BUILD)/libweft_$$b.so $(DESTDIR)$(PREFIX)/lib/weft/libweft_$$b.so || exit; done
 	$(Q)install -d $(DESTDIR)$(PREFIX)/share/weft/sinks && install -m 755 deploy/sinks/*.py $(DESTDIR)$(PREFIX)/share/weft/sinks
+	$(Q)for f in $(PROMETHEUS); do install -D -m 644 deploy/prometheus/$$f $(DESTDIR)$(PREFIX)/share/weft/prometheus/$$f || exit; done
 	$(Q)for d in LICENSE $(USER_DOCS); do install -D -m 644 $$d $(DESTDIR)$(DOCDIR)/$$d || exit; done
 	$(Q)install -d $(DESTDIR)$(UNITDIR) $(DESTDIR)$(COMPDIR) $(DESTDIR)$(PREFIX)/lib/tmpfiles.d $(DESTDIR)$(SYSCONFDIR)/weft
 	$(Q)$(BUILD)/weft completion bash >$(DESTDIR)$(COMPDIR)/weft && chmod 644 $(DESTDIR)$(COMPDIR)/weft

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A sink of weft for MLflow, over its REST API; needs Python 3.9 and nothing else.
 
-    weft-worker --sink 'mlflow=/opt/weft/mlflow_sink.py --uri http://mlflow:5000'
+    weft-worker --sink 'mlflow=/usr/share/weft/sinks/mlflow_sink.py --uri http://mlflow:5000'
 
 The job's attempts are one run, whose id is kept in STORE/sinks/mlflow.run. Rows go in batches of at most 1,000 metrics
 and well below 1 MB. While the server does not answer it is asked again, after pauses up to a minute; rows wait meanwhile.

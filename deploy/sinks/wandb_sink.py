@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A sink of weft for Weights & Biases, through its package.
 
-    weft-worker --sink 'wandb=/opt/venv/bin/python /opt/weft/wandb_sink.py --project NAME'
+    weft-worker --sink 'wandb=/opt/venv/bin/python /usr/share/weft/sinks/wandb_sink.py --project NAME'
 
 The job's attempts are one run, whose id is the job's. WANDB_MODE=offline leaves files in STORE/wandb, for `wandb sync`."""
 import argparse

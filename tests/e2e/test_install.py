@@ -16,6 +16,7 @@ PROGRAMS = ["bin/weft", "bin/weft-coordinator", "bin/weft-rank", "bin/weft-sink"
 LIBRARY = ["lib/weft/libweft_cpu.so"] + ["lib/weft/libweft_cuda.so"] * (runs.BUILD / "libweft_cuda.so").exists()
 SINKS = [f"share/weft/sinks/{name}_sink.py" for name in ("kubeflow", "mlflow", "wandb")]
 TEXTS = [
+    *[f"share/weft/prometheus/{f}" for f in ("prometheus.yaml", "weft-alerts.yaml", "weft-dashboard.json")],
     "lib/systemd/system/weft-coordinator.service",
     "lib/systemd/system/weft-worker.service",
     "lib/sysusers.d/weft.conf",
