@@ -60,14 +60,13 @@ static void interpret_calls(const struct compiled *c, struct decode_call *calls,
 }
 
 // `transport`: null: the hosts'.
-static void run_calls(const struct compiled *c, struct decode_call *calls,
-                      void (*set)(struct interp *x), const struct transport *transport,
-                      const char *what)
+static int try_calls(const struct compiled *c, struct decode_call *calls,
+                     void (*set)(struct interp *x), const struct transport *transport,
+                     struct err *e)
 {
     struct whole_tensor data[CALLS][4];
     struct rank_call run[CALLS];
     struct interp start;
-    struct err e = {0};
     for (int i = 0; i < CALLS; i++) {
         const bool step = calls[i].kind == PROGRAM_STEP;
         memcpy(data[i],
@@ -83,10 +82,19 @@ static void run_calls(const struct compiled *c, struct decode_call *calls,
     set(&start);
     struct rank_threads ranks = {
         .compiled = c, .start = &start, .calls = run, .ncalls = CALLS, .transport = transport};
-    if (rank_threads_run(&ranks, &e))
-        fail_msg("%s: %s", what, e.text);
+    int rc = rank_threads_run(&ranks, e);
     rank_threads_clear(&ranks);
     interp_clear(&start);
+    return rc;
+}
+
+static inline void run_calls(const struct compiled *c, struct decode_call *calls,
+                             void (*set)(struct interp *x), const struct transport *transport,
+                             const char *what)
+{
+    struct err e = {0};
+    if (try_calls(c, calls, set, transport, &e))
+        fail_msg("%s: %s", what, e.text);
 }
 
 // ---- what they give ----------------------------------------------------------------------------

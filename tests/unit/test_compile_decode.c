@@ -208,26 +208,6 @@ static void what_has_no_caches_is_refused_by_its_line(void **state)
 
 // ---- random texts ------------------------------------------------------------------------------
 
-static void set_small(struct interp *x)
-{
-    for (int v = 0; v < x->g->nvalues; v++) {
-        const struct value *val = &x->g->values[v];
-        if (val->kind != VALUE_PARAM || val->alias >= 0)
-            continue;
-        int64_t n = shape_count(&val->shape);
-        double *w = calloc((size_t)n, sizeof *w);
-        struct rand_site site = {.seed = 3, .stream = (uint32_t)strlen(val->name) + (uint32_t)n};
-        for (int64_t i = 0; i < n; i++) {
-            bool beyond = false;
-            for (int64_t d = val->shape.n - 1, at = i; d >= 0; at /= val->shape.dim[d--])
-                beyond |= val->limit[d] && at % val->shape.dim[d] >= val->limit[d];
-            w[i] = beyond ? 0 : (double)(0.25f * draw_normal(&site, (uint64_t)i));
-        }
-        interp_set(x, val->name, w);
-        free(w);
-    }
-}
-
 static void random_programs_that_are_accepted_are_equal(void **state)
 {
     int accepted = 0;

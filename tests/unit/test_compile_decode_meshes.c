@@ -2,6 +2,10 @@
 // Decoding with cached keys on meshes: caches lie where the attention that reads them works, nothing of
 // them moves, and on every mesh the logits of any call are those of a forward pass over the whole text on
 // one device.
+#include <pthread.h>
+
+#include "tests/support/random_graph.h"
+#include "tests/support/random_text.h"
 #include "tests/unit/decode_case.h"
 
 enum { ROWS = 4 };
@@ -74,10 +78,239 @@ static void every_mesh_gives_the_logits_of_a_whole_forward_pass(void **state)
     assert_true(held * 10 >= tried * 9); // the others' sizes do not divide
 }
 
+// ---- the same bits -----------------------------------------------------------------------------
+
+static int64_t count_rows(const struct compiled *c, const struct decode_call *call)
+{
+    return call->kind == PROGRAM_STEP ? 1 : c->rows;
+}
+
+// A text beside others, and beside rows that hold other ids and have no new token.
+static void a_texts_bits_do_not_hang_on_what_is_beside_it(void **state)
+{
+    static const char *const meshes[] = {"dp: 1", "dp: 2", "tp: 2", "dp: 2, pp: 2, tp: 2"};
+    (void)state;
+    for (size_t m = 0; m < sizeof meshes / sizeof *meshes; m++) {
+        struct fixture f, whole;
+        struct texts t;
+        struct decode_call calls[CALLS];
+        double *beside[CALLS];
+        char alone[4000];
+        snprintf(alone, sizeof alone, "%s", job_on(sized(models[2]), "dp: 1", ROWS, ""));
+        must_compile(&whole, alone, PROGRAM_SAMPLE, 0, 0);
+        must_compile(&f, job_on(sized(models[2]), meshes[m], ROWS, ""), PROGRAM_FILL, 5, 0);
+        texts_open(&t, &whole.c, m, set_params);
+        draw_calls(&t, calls, f.c.rows, f.c.context);
+        run_calls(&f.c, calls, set_params, NULL, meshes[m]);
+        for (int i = 0; i < CALLS; i++) {
+            struct decode_call *c = &calls[i];
+            const int64_t rows = count_rows(&f.c, c);
+            beside[i] = c->got;
+            c->got = calloc((size_t)(t.rows * t.padded), sizeof *c->got);
+            for (int64_t k = rows; k < t.rows * rows; k++)
+                c->tokens[k] = draw(&t, t.vocab);
+            for (int k = 1; k < t.rows; k++)
+                c->last[k] -= c->counts[k];
+        }
+        run_calls(&f.c, calls, set_params, NULL, meshes[m]);
+        for (int i = 0; i < CALLS; i++) {
+            for (int v = 0; v < t.vocab && calls[i].counts[0]; v++)
+                if (calls[i].got[v] != beside[i][v])
+                    fail_msg("{%s}, call %d, id %d: %.17g alone, %.17g beside others", meshes[m], i,
+                             v, calls[i].got[v], beside[i][v]);
+            free(beside[i]);
+        }
+        free_calls(calls);
+        interp_clear(&t.whole);
+        fixture_clear(&whole);
+        fixture_clear(&f);
+    }
+}
+
+// ---- what must fail ----------------------------------------------------------------------------
+
+// The hosts' transport, but for one collective of each rank, which does not take place.
+static struct {
+    pthread_mutex_t mutex;
+    const struct fabric *fabric[RANK_THREADS];
+    int prepared[RANK_THREADS], ranks;
+    int skip; // its number on each rank
+    const struct collective *skipped[RANK_THREADS];
+} faulty = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+static int prepare(struct fabric *f, int communicator, const struct collective_args *a,
+                   struct collective **out, struct err *e)
+{
+    int rc = host_transport.prepare(f, communicator, a, out, e), r = 0;
+    pthread_mutex_lock(&faulty.mutex);
+    while (r < faulty.ranks && faulty.fabric[r] != f)
+        r++;
+    PRE(r < RANK_THREADS);
+    faulty.ranks += r == faulty.ranks;
+    faulty.fabric[r] = f;
+    if (faulty.prepared[r]++ == faulty.skip)
+        faulty.skipped[r] = *out;
+    pthread_mutex_unlock(&faulty.mutex);
+    return rc;
+}
+
+static bool is_skipped(const struct collective *c)
+{
+    bool skipped = false;
+    pthread_mutex_lock(&faulty.mutex);
+    for (int r = 0; r < faulty.ranks; r++)
+        skipped |= faulty.skipped[r] == c;
+    pthread_mutex_unlock(&faulty.mutex);
+    return skipped;
+}
+
+static int start(struct collective *c, struct stream_q *q, struct err *e)
+{
+    return is_skipped(c) ? 0 : host_transport.start(c, q, e);
+}
+
+static int wait(struct collective *c, struct stream_q *q, struct err *e)
+{
+    return is_skipped(c) ? 0 : host_transport.wait(c, q, e);
+}
+
+// Of STEP, whose collectives are prepared behind those of FILL.
+static void no_collective_could_be_left_out(void **state)
+{
+    static const char *const meshes[] = {"tp: 2", "fsdp: 2", "dp: 2, tp: 2"};
+    struct transport transport = host_transport;
+    (void)state;
+    transport.prepare = prepare;
+    transport.start = start;
+    transport.wait = wait;
+    for (size_t m = 0; m < sizeof meshes / sizeof *meshes; m++) {
+        struct fixture f, whole;
+        struct texts t;
+        struct decode_call calls[CALLS];
+        char alone[4000];
+        snprintf(alone, sizeof alone, "%s", job_on(sized(models[2]), "dp: 1", ROWS, ""));
+        must_compile(&whole, alone, PROGRAM_SAMPLE, 0, 0);
+        must_compile(&f, job_on(sized(models[2]), meshes[m], ROWS, ""), PROGRAM_FILL, 1, 0);
+        texts_open(&t, &whole.c, 1, set_params);
+        draw_calls(&t, calls, f.c.rows, f.c.context);
+        for (int i = 0; i < CALLS; i++)
+            calls[i].kind = PROGRAM_STEP; // FILL is like it, and could leave what this one lacks
+        for (int skip = -1; skip < faulty.prepared[0];
+             skip = skip < 0 ? faulty.prepared[0] / 2 : skip + 1) {
+            faulty.ranks = 0;
+            faulty.skip = skip;
+            memset(faulty.prepared, 0, sizeof faulty.prepared);
+            memset(faulty.skipped, 0, sizeof faulty.skipped);
+            struct err e = {0};
+            int rc = try_calls(&f.c, calls, set_params, &transport, &e);
+            const bool holds = !rc && !find_difference(&t, calls, 1e-5);
+            if (holds != (skip < 0))
+                fail_msg("{%s} without collective %d of %d: %s", meshes[m], skip,
+                         faulty.prepared[0], holds ? "nothing is wrong" : e.text);
+        }
+        free_calls(calls);
+        interp_clear(&t.whole);
+        fixture_clear(&whole);
+        fixture_clear(&f);
+    }
+}
+
+// A ring of as many places as its window sees: the rows of a call overwrite what its first one sees.
+static void a_ring_without_room_for_a_call_fails(void **state)
+{
+    struct fixture f, whole;
+    struct texts t;
+    struct decode_call calls[CALLS];
+    char alone[4000];
+    (void)state;
+    snprintf(alone, sizeof alone, "%s", job_on(sized(models[10]), "dp: 1", ROWS, ""));
+    must_compile(&whole, alone, PROGRAM_SAMPLE, 0, 0);
+    for (int less = 0; less <= 4; less += 4) {
+        must_compile(&f, job_on(sized(models[10]), "dp: 2, tp: 2", ROWS, ""), PROGRAM_FILL, 5, 0);
+        for (int k = PROGRAM_FILL; k <= PROGRAM_STEP; k++) {
+            const struct graph *g = f.c.program[k]->graph;
+            for (int v = 0; v < g->nvalues; v++) {
+                struct value *val = &g->values[v];
+                const bool ring = val->producer >= 0 && (g->nodes[val->producer].op == OP_APPEND ||
+                                                         g->nodes[val->producer].op == OP_RING);
+                if (val->kind == VALUE_CACHE || ring)
+                    val->shape.dim[1] -= less;
+            }
+        }
+        texts_open(&t, &whole.c, 1, set_params);
+        draw_calls(&t, calls, f.c.rows, f.c.context);
+        interpret_calls(&f.c, calls, set_params);
+        const char *bad = find_difference(&t, calls, 1e-10);
+        if (!bad != !less)
+            fail_msg("%d places less: %s", less, bad ? bad : "nothing is wrong");
+        free_calls(calls);
+        interp_clear(&t.whole);
+        fixture_clear(&f);
+    }
+    fixture_clear(&whole);
+}
+
+// ---- random texts ------------------------------------------------------------------------------
+
+static const char *draw_mesh(uint64_t seed, int n)
+{
+    static const char *const meshes[] = {
+        "dp: 2", "tp: 2",        "fsdp: 2",        "cp: 2",        "pp: 2",
+        "dp: 4", "tp: 4",        "dp: 2, tp: 2",   "pp: 2, tp: 2", "dp: 2, pp: 2, tp: 2",
+        "ep: 2", "ep: 2, tp: 2", "fsdp: 2, tp: 2", "dp: 2, cp: 2"};
+    return meshes[random_pick(seed, 900, n, (int)(sizeof meshes / sizeof *meshes))];
+}
+
+// Those that are accepted are equal. With WEFT_LONG 1,000 texts on two meshes each.
+static void random_texts_on_random_meshes(void **state)
+{
+    const bool all = getenv("WEFT_LONG");
+    int accepted = 0, held = 0;
+    (void)state;
+    for (uint64_t seed = 1; seed <= (all ? 1000 : 120); seed++) {
+        struct arena a = {0};
+        struct random_text r = {0};
+        struct buf model = {0};
+        random_text_make(&r, seed, &a);
+        buf_puts(&model, "program: ./random.model, text: \"");
+        for (const char *s = buf_str(&r.text); *s; s++)
+            buf_printf(&model, *s == '\n' ? "\\n" : "%c", *s);
+        buf_puts(&model, "\"");
+        for (int n = 0; n < (all ? 2 : 1) && model.len < 3500; n++) {
+            const char *mesh = draw_mesh(seed, n);
+            struct fixture f, alone;
+            char what[80], one[4000];
+            snprintf(what, sizeof what, "seed %llu on {%s}", (unsigned long long)seed, mesh);
+            snprintf(one, sizeof one, "%s", job_on(buf_str(&model), "dp: 1", ROWS, ""));
+            int rc = compile_only(&alone, one, PROGRAM_FILL, 5, 0);
+            fixture_clear(&alone);
+            if (rc)
+                break; // test_compile_decode says why it may
+            rc = compile_only(&f, job_on(buf_str(&model), mesh, ROWS, ""), PROGRAM_FILL,
+                              1 + (int64_t)(seed % 6), 0);
+            accepted++;
+            held += !rc;
+            if (rc && rc != ERR_INVALID)
+                fail_msg("%s: %s", what, f.e.text);
+            if (!rc)
+                check_decoding(one, &f.c, false, seed, set_small, what);
+            fixture_clear(&f);
+        }
+        buf_clear(&model);
+        buf_clear(&r.text);
+        arena_clear(&a);
+    }
+    assert_true(accepted >= 10 && held * 4 >= accepted * 3);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_mesh_gives_the_logits_of_a_whole_forward_pass),
+        cmocka_unit_test(a_texts_bits_do_not_hang_on_what_is_beside_it),
+        cmocka_unit_test(no_collective_could_be_left_out),
+        cmocka_unit_test(a_ring_without_room_for_a_call_fails),
+        cmocka_unit_test(random_texts_on_random_meshes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
