@@ -18,7 +18,7 @@ enum {
     LIVE_MS = 200,  // between two pictures
     EVENTS_MS = 50, // the same where an event has taken the last one away
     READ_MS = 50,   // in which rows of before are read at a turn
-    READ_AT_END_MS = 15000,
+    READ_AT_END_MS = 60000,
     AGAIN_MS = 2000, // until the rows since are read
     AGAIN_AFTER_FAILURE_MS = 10000,
 };
@@ -388,7 +388,9 @@ int progress_end(struct progress *p)
     if (!p->curve) // the last change of state has been printed as a line of its own
         return job_ended(p->state);
     job_curve_again(p->curve);
-    (void)job_curve_read(p->curve, p->link, p->job, p->store, READ_AT_END_MS * CLOCK_MS);
+    for (int64_t until = clock_mono_ns() + READ_AT_END_MS * CLOCK_MS;
+         p->state && !p->curve->whole && clock_mono_ns() < until;)
+        progress_turn(p);
     draw_picture(p, clock_mono_ns(), &out);
     live_erase(&p->live);
     plain_picture(stdout, buf_str(&out), out.len); // lines that are not cut
