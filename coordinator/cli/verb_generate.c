@@ -5,6 +5,7 @@
 //   shown     texts in their order, each as it comes
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,6 +25,8 @@ enum {
     PROMPTS_BYTES = 256 << 20,
     PIECE = 1024 // bytes that a pipe takes at once if it takes any, however they are escaped
 };
+
+static const int interrupts[] = {SIGINT, SIGTERM, SIGHUP};
 
 struct prompt {
     const char *text;
@@ -314,6 +317,46 @@ static void fill_settings(struct generate *v)
 
 // ---- what is shown ----
 
+static volatile sig_atomic_t interrupted; // in a write
+static int nowhere;                       // /dev/null
+
+static void drop_output(int sig)
+{
+    (void)sig;
+    interrupted = 1;
+    (void)dup2(nowhere, STDOUT_FILENO);
+}
+
+static int catch_interrupts(struct err *e)
+{
+    struct sigaction act = {.sa_handler = drop_output}, before; // a write that waits ends by it
+    nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    if (nowhere < 0)
+        return err_errno(e, ERR_IO, "/dev/null");
+    for (size_t i = 0; i < sizeof interrupts / sizeof *interrupts; i++)
+        if (!sigaction(interrupts[i], NULL, &before) && before.sa_handler != SIG_IGN)
+            sigaction(interrupts[i], &act, NULL);
+    return 0;
+}
+
+// A terminal that is ready may take less than a piece, and nothing more for long. So during the write
+// interrupts are not kept for local_ranks: what is not written then goes nowhere, with no time between
+// a look and the write in which one could be missed.
+static int put_piece(const char *s, size_t n, struct err *e)
+{
+    sigset_t some, before;
+    sigemptyset(&some);
+    for (size_t i = 0; i < sizeof interrupts / sizeof *interrupts; i++)
+        sigaddset(&some, interrupts[i]);
+    pthread_sigmask(SIG_UNBLOCK, &some, &before);
+    plain_put(stdout, s, n);
+    fflush(stdout);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (interrupted)
+        return err_set(e, ERR_ABORTED, "interrupted");
+    return ferror(stdout) ? ERR_IO : 0;
+}
+
 // Writes to standard output, which may take nothing for long; ERR_IO with no text: it takes no more,
 // which is said at the end of every verb (main.c).
 static int show(struct generate *v, const char *s, size_t len, struct err *e)
@@ -324,13 +367,9 @@ static int show(struct generate *v, const char *s, size_t len, struct err *e)
         while (n < len && n > PIECE / 2 && ((unsigned char)s[n] & 0xc0) == 0x80)
             n--; // not within a character of UTF-8
         rc = local_ranks_wait(&v->ranks, STDOUT_FILENO, POLLOUT, e);
-        if (rc)
-            break;
-        plain_put(stdout, s, n);
-        fflush(stdout);
+        rc = rc ? rc : put_piece(s, n, e);
         s += n;
         len -= n;
-        rc = ferror(stdout) ? ERR_IO : 0;
     }
     return rc;
 }
@@ -517,6 +556,7 @@ static int run(struct generate *v, struct err *e)
     v->g.grown = on_grown;
     v->g.ctx = v;
     rc = local_ranks_start(&v->ranks, e);
+    rc = rc ? rc : catch_interrupts(e);
     if (!rc)
         rc = v->talks ? talk(v, e) : continue_prompts(v, e);
     return rc == ERR_ABORTED ? CLIENT_INTERRUPTED : rc || v->not_finite ? CLIENT_FAILED : CLIENT_OK;

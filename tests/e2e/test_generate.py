@@ -329,6 +329,22 @@ def test_an_interruption_ends_the_ranks_and_leaves_nothing(ckpt, blow):
     assert not any(pathlib.Path(f"/proc/{r}").exists() for r in ranks)
 
 
+def test_an_interruption_ends_it_where_nobody_reads_the_terminal(ckpt, tmp_path):
+    (tmp_path / "long").write_text("the cat sat on the mat\n" * 9000)
+    ours, theirs = pty.openpty()
+    with open(tmp_path / "long", "rb") as text:
+        p = runs.watch_over(subprocess.Popen([runs.WEFT, "generate", ckpt, "--tokens", "9", "--slide"], stdin=text, stdout=theirs))
+    os.close(theirs)
+    held = array.array("i", [0])
+    while held[0] < 2000:  # bytes that nobody has read
+        fcntl.ioctl(ours, termios.FIONREAD, held)
+        assert p.poll() is None
+    time.sleep(0.3)  # it stands in a write then, or, which also is an end, before the next one
+    p.send_signal(signal.SIGINT)
+    assert p.wait(runs.WATCHDOG) == 130
+    os.close(ours)
+
+
 def test_what_a_killed_client_leaves_goes_at_the_next_start_and_no_others_does(ckpt):
     tmp = pathlib.Path(os.environ["TMPDIR"])
     (tmp / "weft-models").mkdir()  # a person's
