@@ -76,10 +76,10 @@ RPC_SRC     := $(RPC_SRC:%=common/rpc/%.c)
 
 # The coordinator and the worker daemon without their main.c: what tests link.
 DECIDER_SRC := words ids outbox row host job_record placement checkpoint attempt attempt_leader attempt_storage \
-               live_attempts recover queue requests job_paths acts found_jobs tidy frames attach settle shortage job_status views coord
+               live_attempts recover queue requests job_paths acts found_jobs tidy frames attach settle shortage job_status views notices coord
 DECIDER_SRC := $(DECIDER_SRC:%=coordinator/decide/%.c)
 COORD_SRC   := $(addprefix store/,db binding)
-COORD_SRC   += $(addprefix serve/,questions service streams data_looks row_reads job_facts planner_process planner http prometheus)
+COORD_SRC   += $(addprefix serve/,questions service streams data_looks row_reads webhooks job_facts planner_process planner http prometheus)
 COORD_SRC   += coord_daemon certs
 COORD_SRC   := $(COORD_SRC:%=coordinator/%.c) $(DECIDER_SRC)
 
@@ -169,7 +169,7 @@ UNIT_METRICS := metrics_rows metrics_bounded metrics_chart
 UNIT_COLLECTIVE := collective_sum_tree collective_operations collective_peers collective_send collective_fake collective_tcp
 UNIT_RANK    := attempt_frame attempt_watch attempt_board attempt_leader rank_link rank_metrics rank_feed rank_attempt rank_agent rank_choice rank_pace rank_segments rank_transport rank_marks rank_initial_values
 UNIT_RPC     := rpc tls_ca tls_join rpc_limits rpc_guard rpc_tls
-UNIT_COORD   := coord_db coord_found coord_planner coord_looks coord_service coord_run coord_http coord_faults coord_hosts coord_acts coord_queue coord_data coord_settle coord_rows coord_placement coord_metrics coord_lies coord_forged
+UNIT_COORD   := coord_db coord_found coord_planner coord_looks coord_service coord_run coord_http coord_faults coord_hosts coord_acts coord_queue coord_data coord_settle coord_rows coord_placement coord_metrics coord_lies coord_forged coord_notices coord_webhooks
 UNIT_AGENT   := agent_life agent_supervise agent_frames agent_storage agent_daemon agent_join agent_events agent_sinks
 UNIT_TESTS  := $(UNIT_BASE) $(UNIT_TOKENIZER) $(UNIT_JOB) $(UNIT_MODEL) $(UNIT_COMPILE) $(UNIT_DATA) $(UNIT_CKPT) $(UNIT_WEIGHTS) $(UNIT_METRICS) $(UNIT_COLLECTIVE) $(UNIT_RANK)
 # These link the service's libraries too. coord_streams has doubles of their functions: it is linked alone.
@@ -217,7 +217,7 @@ RANK_LIBS   := -lprotobuf-c -lcrypto $(COMMON_LIBS) -ldl
 
 obj = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 RPC_LIBS    := -lgrpc -lgpr -lssl -lcrypto -lprotobuf-c
-COORD_LIBS  := $(RPC_LIBS) -lsqlite3 -lmicrohttpd $(COMMON_LIBS)
+COORD_LIBS  := $(RPC_LIBS) -lsqlite3 -lmicrohttpd -lcurl $(COMMON_LIBS)
 PROTO_C := $(PROTO_SRC:%.proto=$(BUILD)/gen/%.pb-c.c)
 PROTO_O := $(PROTO_SRC:%.proto=$(BUILD)/obj/gen/%.pb-c.o)
 SERVICE_C := $(SERVICE_SRC:%.proto=$(BUILD)/gen/%.pb-c.c)
@@ -286,7 +286,7 @@ deps:
 
 # `make test` installs what is missing by itself. Of a shell whose last command is not there make takes no output: so `true`.
 ifneq ($(filter all,$(MAKECMDGOALS)),)
-NEEDED  := yaml.h xxhash.h utf8proc.h pcre2.h zlib.h zstd.h oneapi/dnnl/dnnl.h protobuf-c/protobuf-c.h grpc/grpc.h openssl/ssl.h sqlite3.h microhttpd.h
+NEEDED  := yaml.h xxhash.h utf8proc.h pcre2.h zlib.h zstd.h oneapi/dnnl/dnnl.h protobuf-c/protobuf-c.h grpc/grpc.h openssl/ssl.h sqlite3.h microhttpd.h curl/curl.h
 MISSING := $(shell for p in protoc-c $(filter-out -%,$(CC)); do command -v $$p >/dev/null || echo $$p; done; \
              printf '\043if !__has_include(<%s>)\n"%s"\n\043endif\n' $(foreach h,$(NEEDED),$h $h) | $(CC) -E -P - 2>/dev/null; \
              true)

@@ -20,11 +20,13 @@
 #include "coordinator/serve/http.h"
 #include "coordinator/serve/prometheus.h"
 #include "coordinator/serve/service.h"
+#include "coordinator/serve/webhooks.h"
 
 enum { TLS_PATH = 4200 };
 enum { PAGES, PROBES, DOORS }; // of HTTP
-enum { FD_RPC, FD_STOP, FD_PLANNER, FD_HTTP, FDS = FD_HTTP + DOORS };
+enum { FD_RPC, FD_STOP, FD_PLANNER, FD_NOTICES, FD_HTTP, FDS = FD_HTTP + DOORS };
 enum { EVENTS_A_PASS = 4096, IDLE_MS = 1000, ROOM_EVERY_MS = 1000 };
+enum { POST_MS = 15000 }; // of one try to send a notice
 
 struct coord_daemon {
     const struct coord_daemon_config *c; // borrowed
@@ -36,6 +38,8 @@ struct coord_daemon {
     struct planner *planner;
     struct service *service;
     struct http *http[DOORS];
+    struct webhooks *webhooks; // null: it has no receivers of notices
+    int64_t stop_ns;           // it was asked to stop, and does so then at the latest; 0: not asked
     struct metrics_commits commits;
     int64_t marks; // of coord_marks, that the file beside the database has
     bool serving;
@@ -86,6 +90,10 @@ static int commit_rows(struct coord_daemon *d, const struct coord_out *out, stru
 static int load_rows(struct coord_daemon *d, char cluster[ID_LEN], struct err *e)
 {
     struct coord_config cc = {.lease_ns = d->c->lease_ns, .heartbeat_ns = d->c->lease_ns / 5};
+    if (d->webhooks) {
+        cc.receivers = webhooks_names(d->webhooks);
+        cc.nreceivers = d->c->nnotify;
+    }
     char boot[CLOCK_BOOT];
     int rc = db_cluster(d->db, cluster, &cc.marks, e);
     rc = rc ? rc : entropy_bytes(cc.seed, sizeof cc.seed, e);
@@ -311,6 +319,7 @@ static int wait_ms(const struct coord_daemon *d)
     for (int i = 0; i < DOORS; i++)
         if (d->http[i])
             due = deadline_earlier(due, http_due_ns(d->http[i], now));
+    due = deadline_earlier(due, d->stop_ns);
     if (d->watchdog_ns)
         due = deadline_earlier(due, d->barked_ns + d->watchdog_ns / 2);
     if (!due)
@@ -324,9 +333,32 @@ static int finish_pass(struct coord_daemon *d, struct coord_out *out, struct err
     int rc = commit_rows(d, out, e);
     if (rc == ERR_LIMIT)
         return become_read_only(d, out, e);
-    if (!rc)
-        service_act(d->service, out);
-    return rc;
+    if (rc)
+        return rc;
+    service_act(d->service, out);
+    for (int i = 0; i < out->nactions; i++) {
+        const struct coord_action *a = &out->actions[i];
+        if (a->kind == COORD_POST)
+            webhooks_post(d->webhooks, a->receiver, a->job, a->text);
+    }
+    return 0;
+}
+
+static void take_answers(struct coord_daemon *d, struct coord_out *out)
+{
+    struct webhook_answer answer;
+    while (d->webhooks && !d->room_ns && webhooks_next(d->webhooks, &answer)) {
+        const struct coord_event ev = {.kind = COORD_EV_POSTED,
+                                       .now_ns = clock_mono_ns(),
+                                       .wall_ms = clock_wall_ms(),
+                                       .target = answer.receiver,
+                                       .posted = answer.result,
+                                       .result = answer.why};
+        if (answer.result != POST_TAKEN)
+            log_warn("coordinator", "notice %s was not taken by %s: %s", answer.id, answer.receiver,
+                     answer.why);
+        coord_step(d->coord, &ev, out);
+    }
 }
 
 // Writes all that a pass decided in one transaction, and only then carries out its actions.
@@ -342,6 +374,7 @@ static int take_events(struct coord_daemon *d, struct err *e)
         rpc_event_clear(&ev);
     }
     service_planned(d->service, &out);
+    take_answers(d, &out);
     if (due && clock_mono_ns() >= due)
         service_tick(d->service, &out);
     int rc = finish_pass(d, &out, e);
@@ -365,7 +398,9 @@ int coord_daemon_open(const struct coord_daemon_config *c, struct coord_daemon *
 {
     struct coord_daemon *d = heap_alloc(sizeof *d);
     d->c = c;
-    int rc = planner_open(&(struct planner_options){.program = "/proc/self/exe"}, &d->planner, e);
+    int rc = c->nnotify ? webhooks_open(c->notify, c->nnotify, POST_MS, &d->webhooks, e) : 0;
+    rc = rc ? rc
+            : planner_open(&(struct planner_options){.program = "/proc/self/exe"}, &d->planner, e);
     rc = rc ? rc : open_state(d, e);
     rc = rc ? rc : listen_all(d, e);
     if (rc) {
@@ -390,12 +425,20 @@ int coord_daemon_run(struct coord_daemon *d, struct err *e)
     for (;;) {
         struct pollfd p[FDS] = {[FD_RPC] = {rpc_fd(d->rpc), POLLIN, 0},
                                 [FD_STOP] = {d->c->stop, POLLIN, 0},
-                                [FD_PLANNER] = {planner_fd(d->planner), POLLIN, 0}};
+                                [FD_PLANNER] = {planner_fd(d->planner), POLLIN, 0},
+                                [FD_NOTICES] = {-1, POLLIN, 0}};
+        if (d->webhooks && !d->room_ns)
+            p[FD_NOTICES].fd = webhooks_fd(d->webhooks);
+        if (d->stop_ns)
+            p[FD_STOP].fd = -1;
         for (int i = 0; i < DOORS; i++)
             p[FD_HTTP + i] = (struct pollfd){d->http[i] ? http_fd(d->http[i]) : -1, POLLIN, 0};
         if (poll(p, FDS, wait_ms(d)) < 0 && errno != EINTR)
             return err_errno(e, ERR_INTERNAL, "cannot wait for events");
         if (p[FD_STOP].revents)
+            d->stop_ns = clock_mono_ns() + d->c->last_notices_ns;
+        if (d->stop_ns &&
+            (clock_mono_ns() >= d->stop_ns || d->room_ns || !coord_has_unsent(d->coord)))
             return 0;
         for (int i = 0; i < DOORS; i++)
             if (d->http[i] && (p[FD_HTTP + i].revents || http_due_ns(d->http[i], clock_mono_ns())))
@@ -424,6 +467,7 @@ void coord_daemon_close(struct coord_daemon *d)
     rpc_close(d->rpc); // what was answered leaves; open streams get a second
     service_free(d->service);
     planner_close(d->planner);
+    webhooks_close(d->webhooks);
     coord_free(d->coord);
     db_close(d->db);
     free(d);

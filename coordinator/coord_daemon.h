@@ -23,12 +23,15 @@ struct coord_daemon_config { // strings are borrowed
     bool locked;             // the caller holds DIR/lock of it
     const char *listen[LISTEN_MAX];
     int nlisten;
-    const char *http;    // of all pages, null: none
-    const char *probes;  // of /healthz and /readyz, null: none
-    const char *tls_dir; // null: no TLS
-    int64_t lease_ns;    // 0: the decider's default
-    bool restored;       // a person says that the database was put back from a copy
-    int stop;            // asks to stop by being readable: a signalfd, an eventfd
+    const char *http;          // of all pages, null: none
+    const char *probes;        // of /healthz and /readyz, null: none
+    const char *tls_dir;       // null: no TLS
+    int64_t lease_ns;          // 0: the decider's default
+    const char *const *notify; // receivers of notices (serve/webhooks.h)
+    int nnotify;
+    int64_t last_notices_ns; // how long notices that were not tried yet hold up a stop
+    bool restored;           // a person says that the database was put back from a copy
+    int stop;                // asks to stop by being readable: a signalfd, an eventfd
 };
 struct coord_daemon;
 

@@ -24,6 +24,7 @@
 #include "coordinator/certs.h"
 #include "coordinator/coord_daemon.h"
 #include "coordinator/serve/planner_process.h"
+#include "coordinator/serve/webhooks.h"
 
 enum { PATH_LEN = 4000, LEASE_LEAST_MS = 100 };
 
@@ -43,11 +44,16 @@ static const char usage[] =
     "  --probes ADDR     /healthz and /readyz, at any HOST:PORT\n"
     "  --tls DIR         the cluster's authority, made by init; needed beyond loopback\n"
     "  --lease D         after so long without a word a host is given up; default 10s\n"
+    "  --notify NAME=URL a receiver of notices, which jobs name (notify: [NAME]); NAME=@FILE reads "
+    "the\n"
+    "                    URL from a file of mode 0600: a command line can be seen by others; up to "
+    "16\n"
     "  --restored        the whole state folder was put back from a copy: believe what the jobs'\n"
     "                    checkpoint folders hold, and ask the hosts for jobs of since then\n";
 
 struct coordinator_flags {
     struct coord_daemon_config c;
+    const char *notify[WEBHOOKS_MAX];
     char state[PATH_LEN], socket[PATH_LEN];
 };
 
@@ -59,6 +65,7 @@ static const struct flag_row rows[] = {
     {"probes", FLAG_TEXT, AT(probes), 0, 0, 0},
     {"tls", FLAG_TEXT, AT(tls_dir), 0, 0, 0},
     {"lease", FLAG_DURATION, AT(lease_ns), LEASE_LEAST_MS, 0, 0},
+    {"notify", FLAG_LIST, offsetof(struct coordinator_flags, notify), 0, WEBHOOKS_MAX, AT(nnotify)},
     {"restored", FLAG_SWITCH, AT(restored), 0, 0, 0},
 };
 enum { ROWS = sizeof rows / sizeof *rows };
@@ -120,6 +127,7 @@ int main(int argc, char **argv)
         return EXIT_CONFIG;
     }
     struct coord_daemon *d = NULL;
+    f.c.notify = f.notify;
     system_raise_limits();
     int rc = system_read_signals((const int[]){SIGTERM, SIGINT, 0}, &f.c.stop, &e);
     rc = rc ? rc : fill_defaults(&f, &e);

@@ -9,10 +9,10 @@
 # Says what it installs and how much that is, before it does; uses sudo only when not root. PACKAGES_ONLY=1 prints
 # the list.
 set -eu
-run="libgrpc29 libssl3 libprotobuf-c1 libsqlite3-0 libmicrohttpd12 libyaml-0-2 libxxhash0 libutf8proc2 libpcre2-8-0 libdnnl2 zlib1g libzstd1"
+run="libgrpc29 libssl3 libprotobuf-c1 libsqlite3-0 libmicrohttpd12 libcurl4 ca-certificates libyaml-0-2 libxxhash0 libutf8proc2 libpcre2-8-0 libdnnl2 zlib1g libzstd1"
 build="gcc libc6-dev make pkg-config protobuf-c-compiler libprotobuf-c-dev libyaml-dev libxxhash-dev libutf8proc-dev libpcre2-dev libdnnl-dev
        zlib1g-dev libzstd-dev
-       libgrpc-dev libsqlite3-dev libmicrohttpd-dev libssl-dev"
+       libgrpc-dev libsqlite3-dev libmicrohttpd-dev libcurl4-openssl-dev libssl-dev"
 data="dataset-fashion-mnist gzip"
 check="clang clang-format clang-tidy libclang-rt-14-dev libcmocka-dev python3 python3-venv python3-pytest python3-pytest-xdist
        python3-numpy python3-yaml xfsprogs iproute2 util-linux curl nftables openssl bash-completion systemd"

@@ -25,7 +25,7 @@ enum {
     JOB_MAX_STAGES = 64,
     JOB_MAX_SIZES = 64, // of a model
     JOB_MAX_CHUNKS = 64,
-    JOB_MAX_TAGS = 16, // of a stage; of a job
+    JOB_MAX_TAGS = 16, // of a stage; of a job, and of its receivers of notices
 };
 
 union job_size { // as its kind says (model_program.h)
@@ -133,7 +133,7 @@ struct job_restart {
 struct job {
     int64_t schema_version; // JOB_SCHEMA_VERSION
     const char *name;
-    struct schema_list tags; // const char *
+    struct schema_list tags, notify; // const char *
     struct job_model model;
     struct job_mesh mesh;
     struct job_sharding sharding;

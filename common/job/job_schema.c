@@ -39,6 +39,15 @@ static const struct schema_row name_rows[] = {
      .doc =
          "words by which `weft jobs --tag` finds it, each of 1 to 63 of a-z 0-9 . _ - and with a "
          "letter or digit first"},
+    {.path = "notify",
+     .continues = CONTINUE_SAME,
+     .type = SCHEMA_NAMES,
+     .offset = AT(job, notify),
+     .valid = folder_name_ok,
+     .def = "[]",
+     .max_items = JOB_MAX_TAGS,
+     .doc = "who is sent a notice when the job started, stalled, is held, failed or succeeded: "
+            "names of URLs that the coordinator has (--notify NAME=URL, of `weft run` too)"},
 };
 
 static const struct schema_row mesh_rows[] = {

@@ -25,7 +25,7 @@ enum flag_type {
     IS_REAL,
     IS_LIST,
     IS_STOPS,
-    IS_SINKS
+    IS_PAIRS
 };
 
 static const struct flag_row {
@@ -69,8 +69,12 @@ static const struct flag_row {
     [FLAG_DIR] = {"--dir", NULL, "DIR", "folder to try as a place of checkpoints", IS_TEXT,
                   offsetof(struct args, dir)},
     [FLAG_SINK] = {"--sink", NULL, "NAME=COMMAND",
-                   "a program that gets metrics, if metrics.sinks names it; repeatable", IS_SINKS,
-                   0},
+                   "a program that gets metrics, if metrics.sinks names it; repeatable", IS_PAIRS,
+                   offsetof(struct args, sinks)},
+    [FLAG_NOTIFY] = {"--notify", NULL, "NAME=URL",
+                     "a URL that gets notices, if notify: names it; NAME=@FILE reads it from a "
+                     "file of mode 0600; repeatable",
+                     IS_PAIRS, offsetof(struct args, notify)},
     [FLAG_FULL] = {"--full", NULL, NULL, "all of it, also what is folded or left out else",
                    IS_SWITCH, offsetof(struct args, full)},
     [FLAG_STATE] = {"--state", NULL, "STATE", "those in this state, as running; several: a,b",
@@ -298,6 +302,17 @@ static bool read_bytes(const char *text, uint64_t *out)
     return false;
 }
 
+static int take_pair(struct args_pairs *to, const struct verb *v, const struct flag_row *r,
+                     const char *value)
+{
+    char what[60];
+    snprintf(what, sizeof what, "too many %s", r->name);
+    if (to->n == ARGS_MAX_PAIRS)
+        return usage(v, what);
+    to->v[to->n++] = value;
+    return CLIENT_OK;
+}
+
 static int take_value(struct args *a, const struct verb *v, const struct flag_row *r,
                       const char *value)
 {
@@ -312,10 +327,8 @@ static int take_value(struct args *a, const struct verb *v, const struct flag_ro
         if (a->nstop == ARGS_MAX_STOP || !*value)
             return usage(v, *value ? "too many --stop" : "--stop takes a text that is not empty");
         a->stop[a->nstop++] = value;
-    } else if (r->type == IS_SINKS) {
-        if (a->nsinks == ARGS_MAX_SINKS)
-            return usage(v, "too many --sink");
-        a->sinks[a->nsinks++] = value;
+    } else if (r->type == IS_PAIRS) {
+        return take_pair((struct args_pairs *)(void *)field, v, r, value);
     } else if (r->type == IS_BYTES) {
         uint64_t bytes;
         if (!read_bytes(value, &bytes)) {

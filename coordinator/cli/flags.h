@@ -76,6 +76,7 @@ enum flag {
     FLAG_LOG,
     FLAG_SVG,
     FLAG_SINK,
+    FLAG_NOTIFY,
     FLAG_METRICS,
     FLAG_FOR,
     FLAG_PER_NODE,
@@ -92,7 +93,7 @@ __extension__ typedef unsigned __int128 flag_set; // a bit a flag
 #define FLAG_BIT(f) ((flag_set)1 << (f))
 _Static_assert(FLAGS <= 128, "flag_set");
 
-enum { ARGS_MAX_SET = 256, ARGS_MAX = 1024, ARGS_MAX_STOP = 64, ARGS_MAX_SINKS = 15 };
+enum { ARGS_MAX_SET = 256, ARGS_MAX = 1024, ARGS_MAX_STOP = 64, ARGS_MAX_PAIRS = 15 };
 
 struct args { // texts are borrowed from argv
     const char *coordinator, *tls, *device, *request, *why, *dir;
@@ -110,8 +111,10 @@ struct args { // texts are borrowed from argv
     int threads;                 // 0: all cores
     const char *set[ARGS_MAX_SET];
     int nset;
-    const char *sinks[ARGS_MAX_SINKS]; // NAME=COMMAND
-    int nsinks;
+    struct args_pairs { // NAME=COMMAND, NAME=URL
+        const char *v[ARGS_MAX_PAIRS];
+        int n;
+    } sinks, notify;
     const char *mesh, *data, *labels;
     int batch; // 0: the verb's own
     const char *prompt, *prompts;

@@ -21,7 +21,7 @@ static int run_completion(const struct verb *v, const struct args *a);
 
 static const struct verb verbs[] = {
     {"run", "JOB.yaml", "train here: starts what it needs, and continues where it was",
-     F(SET) | F(NEW) | F(FROM_STEP) | F(SINK) | F(GRACE) | F(JSON), 1, 1, verb_run,
+     F(SET) | F(NEW) | F(FROM_STEP) | F(SINK) | F(NOTIFY) | F(GRACE) | F(JSON), 1, 1, verb_run,
      "State is in .weft/NAME beside the job file. Ctrl-C saves and stops, Ctrl-Z stops for a "
      "while;\n"
      "the same command continues, after a crash too. A second Ctrl-C stops at once.\n"

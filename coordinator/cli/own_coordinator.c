@@ -11,8 +11,10 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "common/base/clock.h"
 #include "common/base/log.h"
 
+enum { LAST_NOTICES_S = 5 };  // for those of the run's end: no other process may come to send them
 enum { LOG_BYTES = 4 << 20 }; // a larger log is renamed before more is written
 
 bool own_coordinator_find(const char *folder, int *fd, char address[OWN_ADDRESS])
@@ -60,7 +62,9 @@ int own_coordinator_open(struct own_coordinator *o, const char *folder, int brok
                                   .broken = broken,
                                   .log = -1,
                                   .listen = o->listen,
-                                  .tls_dir = o->tls_dir};
+                                  .tls_dir = o->tls_dir,
+                                  .notify = o->notify,
+                                  .nnotify = o->nnotify};
     if (o->folder < 0 || o->stop < 0)
         return err_errno(e, ERR_IO, "%s", folder);
     snprintf(o->address, sizeof o->address, "unix:/proc/self/fd/%d/sock", o->folder);
@@ -69,6 +73,9 @@ int own_coordinator_open(struct own_coordinator *o, const char *folder, int brok
                                         .listen = {o->address, o->listen},
                                         .nlisten = o->listen ? 2 : 1,
                                         .tls_dir = o->tls_dir,
+                                        .notify = o->notify,
+                                        .nnotify = o->nnotify,
+                                        .last_notices_ns = LAST_NOTICES_S * CLOCK_S,
                                         .stop = o->stop};
     int rc = open_log(o, folder, e);
     rc = rc ? rc : coord_daemon_open(&o->c, &o->daemon, e);

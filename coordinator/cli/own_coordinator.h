@@ -27,6 +27,8 @@ struct own_coordinator {
     struct err why; // then, once it is closed
     // Set before it is opened, or null: where hosts of an allocation reach it, and its authority.
     const char *listen, *tls_dir;
+    const char *const *notify; // receivers of notices, as coord_daemon.h has them
+    int nnotify;
 };
 // Finds the coordinator that listens in FOLDER. `fd` gets the descriptor that its address needs, to be
 // closed when it is called no more. False: none does, and then there is none.

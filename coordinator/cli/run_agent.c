@@ -170,8 +170,8 @@ static int work(struct agent *g, const struct args *args, struct err *e)
     g->worker.name = g->name;
     g->worker.cpu = strcmp(job_device_kind(need->kind), "cpu") == 0;
     g->worker.devices = g->s.devices;
-    g->worker.sinks = args->sinks;
-    g->worker.nsinks = args->nsinks;
+    g->worker.sinks = args->sinks.v;
+    g->worker.nsinks = args->sinks.n;
     g->worker.grace_ns = args->grace_ns;
     if (pthread_create(&thread, NULL, watch_leader, g))
         return err_set(e, ERR_IO, "cannot start a thread");

@@ -60,6 +60,25 @@ static int check_source(struct run *r)
     return rc ? report_source(r, &e) : CLIENT_OK;
 }
 
+// The coordinator in this process has the receivers of notices that the command line names.
+static int check_receivers(const struct run *r)
+{
+    const struct args_pairs *given = &r->args->notify;
+    for (int i = 0; i < r->job.notify.n; i++) {
+        const char *name = ((const char *const *)r->job.notify.items)[i];
+        size_t len = strlen(name);
+        int k = 0, line = job_line(&r->job, "notify", strlen("notify"));
+        while (k < given->n && (strncmp(given->v[k], name, len) != 0 || given->v[k][len] != '='))
+            k++;
+        if (k < given->n)
+            continue;
+        plain_error("%s:%d: notify: nobody said what %s is: give --notify %s=URL", r->args->pos[0],
+                    line, name, name);
+        return CLIENT_USAGE;
+    }
+    return CLIENT_OK;
+}
+
 static int load_job(struct run *r)
 {
     struct err e = {0};
@@ -75,6 +94,8 @@ static int load_job(struct run *r)
         complain(r->verb, "the job file's folder is gone", r->job.base_dir, "name another file");
         return CLIENT_USAGE;
     }
+    if ((rc = check_receivers(r)))
+        return rc;
     if ((rc = lead_find(&r->lead, &r->job, r->base)))
         return rc;
     r->place = r->lead.s.a.kind == ALLOCATION_NONE ? r->base : r->lead.s.place;

@@ -128,6 +128,19 @@ static void print_command(struct run *r)
         buf_puts(&line, " -s ");
         put_word(&line, r->args->set[i], true);
     }
+    for (int i = 0; i < r->args->sinks.n; i++) {
+        buf_puts(&line, " --sink ");
+        put_word(&line, r->args->sinks.v[i], true);
+    }
+    for (int i = 0; i < r->args->notify.n; i++) { // a URL is a secret, the name of its file is not
+        const char *pair = r->args->notify.v[i], *value = strchr(pair, '=');
+        buf_puts(&line, " --notify ");
+        put_word(&line,
+                 value && value[1] != '@'
+                     ? arena_printf(&r->arena, "%.*s=URL", (int)(value - pair), pair)
+                     : pair,
+                 true);
+    }
     progress_say(&r->progress, buf_str(&line));
     buf_clear(&line);
 }
@@ -524,6 +537,8 @@ static int open_run(struct run *r, struct err *e)
     for (int i = 0; i < 5; i++)
         if ((*flags[i] = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) < 0)
             return err_errno(e, ERR_IO, "cannot make an eventfd");
+    r->coordinator.notify = r->args->notify.v;
+    r->coordinator.nnotify = r->args->notify.n;
     int rc = own_worker_read_signals(&r->worker, e);
     rc = rc ? rc : lead_open(&r->lead, r->record.dir, &r->coordinator, e);
     rc = rc ? rc : own_coordinator_open(&r->coordinator, r->record.dir, r->worker.stop, e);
@@ -572,8 +587,8 @@ static int run_threads(struct run *r, struct err *e)
     r->worker.coordinator = r->coordinator.address;
     r->worker.cpu = strcmp(job_device_kind(s->kind), "cpu") == 0;
     r->worker.devices = r->lead.s.devices ? r->lead.s.devices : (int)s->devices;
-    r->worker.sinks = r->args->sinks;
-    r->worker.nsinks = r->args->nsinks;
+    r->worker.sinks = r->args->sinks.v;
+    r->worker.nsinks = r->args->sinks.n;
     r->worker.grace_ns = r->args->grace_ns;
     r->worker.attached = on_attached;
     r->worker.stopped = on_stopped;

@@ -16,6 +16,7 @@
 #include "coordinator/decide/job_paths.h"
 #include "coordinator/decide/job_record.h"
 #include "coordinator/decide/live_attempts.h"
+#include "coordinator/decide/notices.h"
 #include "coordinator/decide/outbox.h"
 #include "coordinator/decide/recover.h"
 #include "coordinator/decide/requests.h"
@@ -264,9 +265,13 @@ void acts_submit(struct coord *c, const struct coord_event *ev)
     }
     if (!q->base_dir[0]) // a job of `weft run` starts at its own folder, without roots
         job_paths_check(c, ev->facts[0], &no);
+    bool roots = no.len;
+    notices_refuse(c, ev->facts[0]->notify, q->base_dir[0], &no);
     if (no.len) {
         out_refuse(c, ev->call, CODE_INVALID, buf_str(&no));
-        write_audit(c, ev, AUDIT_SUBMIT, "", "refused: a path leaves the workers' roots");
+        write_audit(c, ev, AUDIT_SUBMIT, "",
+                    roots ? "refused: a path leaves the workers' roots"
+                          : "refused: it names a receiver of notices that is not here");
     } else if (q->continues[0]) {
         continue_job(c, ev);
     } else {

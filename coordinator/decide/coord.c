@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/deadline.h"
 #include "common/base/heap.h"
 #include "common/base/protocol_rule.h"
 #include "coordinator/decide/acts.h"
@@ -20,6 +21,7 @@
 #include "coordinator/decide/job_record.h"
 #include "coordinator/decide/job_status.h"
 #include "coordinator/decide/live_attempts.h"
+#include "coordinator/decide/notices.h"
 #include "coordinator/decide/outbox.h"
 #include "coordinator/decide/requests.h"
 #include "coordinator/decide/settle.h"
@@ -29,7 +31,8 @@ enum { SWEEP_S = 60, TICK_MS = 100 };
 enum {
     HEARTBEAT_S = 2,
     EVENTS_KEPT = 2000,
-    REQUESTS_KEPT = 200000
+    REQUESTS_KEPT = 200000,
+    NOTICES_KEPT = 1000
 }; // unless the configuration says
 enum { ENDED_KEPT = 20000, ENDED_KEPT_DAYS = 30, DAY_MS = 24 * 3600 * 1000 };
 
@@ -51,6 +54,8 @@ struct coord *coord_new(const struct coord_config *config)
         c->config.keep_events = EVENTS_KEPT;
     if (!c->config.keep_requests)
         c->config.keep_requests = REQUESTS_KEPT;
+    if (!c->config.keep_notices)
+        c->config.keep_notices = NOTICES_KEPT;
     snprintf(c->cluster, sizeof c->cluster, "%s", config->cluster ? config->cluster : "");
     snprintf(c->boot, sizeof c->boot, "%s", config->boot ? config->boot : "");
     c->config.cluster = c->config.boot = NULL; // borrowed for this call only
@@ -62,6 +67,8 @@ struct coord *coord_new(const struct coord_config *config)
     list_init(&c->hosts);
     list_init(&c->fences);
     list_init(&c->answered);
+    notices_init(c, config->receivers, config->nreceivers);
+    c->config.receivers = NULL;
     c->next_seq = c->next_audit = 1;
     acts_check();
     return c;
@@ -78,6 +85,7 @@ void coord_free(struct coord *c)
     attach_free(c);
     hosts_free(c);
     requests_free(c);
+    notices_free(c);
     free(c);
 }
 
@@ -133,6 +141,8 @@ int coord_load(struct coord *c, const struct row *row, struct err *e)
         return load_checkpoint(c, row, e);
     case ROW_REQUEST:
         return request_load(c, row, e);
+    case ROW_NOTICE:
+        return notice_load(c, row, e);
     default:
         return 0; // events and audit rows are the database's
     }
@@ -291,6 +301,7 @@ static void on_tick(struct coord *c, const struct coord_event *ev)
     requests_trim(c);
     sweep_jobs(c);
     hosts_sweep(c);
+    notices_sweep(c);
     if (c->unmarked)
         count_mark(c);
 }
@@ -298,10 +309,11 @@ static void on_tick(struct coord *c, const struct coord_event *ev)
 void coord_step(struct coord *c, const struct coord_event *ev, struct coord_out *out)
 {
     static void (*const on[COORD_EVENTS])(struct coord *, const struct coord_event *) = {
-        [COORD_EV_UP] = attach_up,     [COORD_EV_FOUND] = attach_found,
-        [COORD_EV_GONE] = on_gone,     [COORD_EV_SUBMIT] = acts_submit,
-        [COORD_EV_ACT] = acts_act,     [COORD_EV_TICK] = on_tick,
-        [COORD_EV_AUDIT] = acts_audit, [COORD_EV_REPLACED] = on_replaced,
+        [COORD_EV_UP] = attach_up,          [COORD_EV_FOUND] = attach_found,
+        [COORD_EV_GONE] = on_gone,          [COORD_EV_SUBMIT] = acts_submit,
+        [COORD_EV_ACT] = acts_act,          [COORD_EV_TICK] = on_tick,
+        [COORD_EV_AUDIT] = acts_audit,      [COORD_EV_REPLACED] = on_replaced,
+        [COORD_EV_POSTED] = notices_answer,
     };
     PRE(c->started && ev->kind < COORD_EVENTS);
     int64_t gap_ns = ev->now_ns - c->stepped_ns;
@@ -320,6 +332,7 @@ void coord_step(struct coord *c, const struct coord_event *ev, struct coord_out 
     }
     on[ev->kind](c, ev);
     settle(c);
+    notices_settle(c);
     flush_rows(c);
     c->out = NULL;
 }
@@ -327,12 +340,15 @@ void coord_step(struct coord *c, const struct coord_event *ev, struct coord_out 
 // Ticks come often enough that a stop of this process differs from a lack of events.
 int64_t coord_due(const struct coord *c)
 {
+    int64_t notice = notices_due(c), due = 0;
     bool open = !list_empty(&c->hosts) || !list_empty(&c->queue);
     bool soon = !list_empty(&c->live) || c->wake_ns || (c->round_due && !list_empty(&c->queue));
-    if (soon)
-        return c->stepped_ns + TICK_MS * CLOCK_MS;
-    if (open)
-        return c->stepped_ns + c->config.lease_ns / 8;
     bool kept = !list_empty(&c->jobs) || !list_empty(&c->answered);
-    return kept ? c->swept_ns + SWEEP_S * CLOCK_S : 0;
+    if (soon)
+        due = c->stepped_ns + TICK_MS * CLOCK_MS;
+    else if (open)
+        due = c->stepped_ns + c->config.lease_ns / 8;
+    else if (kept)
+        due = c->swept_ns + SWEEP_S * CLOCK_S;
+    return deadline_earlier(due, notice);
 }

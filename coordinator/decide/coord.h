@@ -40,6 +40,9 @@ struct coord_config {
     int keep_ended;         // jobs of one user, the oldest go; 0: 20000
     int keep_events;        // a job, the oldest dropped; 0: 2000
     int keep_requests;      // answers that a repeat gets, for a day at most; 0: 200000
+    int keep_notices;       // that wait for one receiver; 0: 1000
+    const char *const *receivers; // of notices: names that jobs may name
+    int nreceivers;
 };
 
 struct coord *coord_new(const struct coord_config *c);
@@ -55,6 +58,7 @@ enum coord_event_kind {
     COORD_EV_ACT,      // call, who, role, act
     COORD_EV_TICK,     // time passed; at least every 100 ms while anything is open (coord_due)
     COORD_EV_REPLACED, // target: a host whose certificate another host uses now
+    COORD_EV_POSTED,   // target: a receiver to which COORD_POST went; posted, result: why not taken
     COORD_EV_AUDIT, // who, role, verb, target, result: a call decided elsewhere gets its audit row
     COORD_EVENTS
 };
@@ -72,6 +76,7 @@ struct coord_event {
     const Weft__V1__ActRequest *act;
     enum audit_verb verb;
     const char *target, *result;
+    enum post_result posted;
     const char *notice; // SUBMIT: for the reply; may be null
 };
 
@@ -81,6 +86,7 @@ enum coord_action_kind {
     COORD_REPLY,  // reply (SubmitReply or ActReply) to call
     COORD_REFUSE, // call: not done; `code` (RPC_*: invalid, not found, failed precondition) and
                   // text
+    COORD_POST,   // text, a notice in JSON, to `receiver`; job: the notice's id
     COORD_PUBLISH // to whoever watches `job`: update (borrowed status, event or report)
 };
 struct coord_action {
@@ -90,7 +96,7 @@ struct coord_action {
     const ProtobufCMessage *reply;
     int code; // gRPC's number
     const char *text;
-    const char *job;
+    const char *job, *receiver;
     const Weft__V1__WatchUpdate *update;
 };
 struct coord_out { // all memory is the arena's
@@ -158,6 +164,12 @@ struct coord_counts { // for /metrics
     int64_t
         restarts[FAULT_SIGNS + 1]; // by how the attempt before failed; the last: its host was lost
 };
+struct coord_receiver { // of notices, for /metrics
+    const char *name;   // the coordinator's
+    int64_t waiting, results[POST_RESULTS];
+};
+int coord_receivers(const struct coord *c, struct arena *a, struct coord_receiver **out);
+bool coord_has_unsent(const struct coord *c); // a notice was not tried yet, or is on its way
 // What a step report says besides, for /metrics; times in ms a step, negative: not known.
 struct job_rates {
     bool known;

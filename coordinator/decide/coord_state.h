@@ -12,6 +12,7 @@
 
 struct host;
 struct job_record;
+struct receiver;
 
 // A host is avoided for so long after a failure there, twice as long after each further one.
 enum { AVOID_LEAST_S = 60, AVOID_MOST_S = 3600 };
@@ -52,6 +53,9 @@ struct coord {
     struct map conns;       // of the number in hex → struct conn
     struct map requests;    // id → struct request
     struct list answered;   // the same, oldest first
+    struct list notices;    // struct notice, oldest first
+    struct receiver *receivers;
+    int nreceivers;
     uint64_t next_seq, next_audit;
     // When the database was found lost, or set back: hosts are asked what lies in their folders.
     int64_t lost_ms;

@@ -214,6 +214,7 @@ static void set_facts(struct job_record *j, const Weft__Plan__JobFacts *f)
     j->priority = f->priority;
     heap_set(&j->mesh, f->mesh);
     heap_set(&j->tags, f->tags);
+    heap_set(&j->notify, f->notify);
     heap_set(&j->checkpoint_dir, f->checkpoint_dir);
     j->keep = f->keep;
     j->keep_every = f->keep_every;

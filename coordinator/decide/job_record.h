@@ -93,7 +93,6 @@ struct job_record {
     char *goal_why;  // a person's words for the next event
     char *diagnosis; // of the newest failure
     int64_t submitted_ms, queued_ms, ended_ms;
-
     uint64_t attempt; // greatest used; only grows
     char attempt_id[ID_LEN];
     unsigned char key[32];
@@ -102,8 +101,7 @@ struct job_record {
     bool must_resume; // its text was changed and it had a checkpoint: it fails if there is none now
     bool goes_back;   // the next fence makes the checkpoint of from_step the newest
     int64_t from_step;
-    bool
-        trusts_folder; // the next fence's list counts, though no row knows it: the database was lost
+    bool trusts_folder; // the next fence's list counts, whatever rows know: the database was lost
     bool fenced;   // the fence of `attempt` has answered and `restore` is chosen: ranks may start
     char *restore; // the checkpoint that the attempt continues from; "": none
     char *store;   // its checkpoint folder, as the fence's host names it; "": not known
@@ -112,8 +110,10 @@ struct job_record {
     int unsaved;                    // saves in a row that the storage failed
     int64_t unsaved_ms, unsaved_ns; // when the first of them did, by both clocks
     char *unsaved_why;              // of the newest
-    char *removed;     // how checkpoints of it were lost to somebody's hand; "": none were
-    char *mesh, *tags; // "{dp: 2}"; joined by blanks
+    char *removed;              // how checkpoints of it were lost to somebody's hand; "": none were
+    char *mesh, *tags, *notify; // "{dp: 2}"; the others joined by blanks
+    bool start_noticed;         // since a person submitted or resumed it
+    int64_t stalled_at;         // it stalled, and was not further since; 0: it did not
     int64_t restore_step, last_step;
     int64_t committed_step; // the newest acknowledged; −1: none
     uint64_t committed_attempt;
@@ -122,9 +122,8 @@ struct job_record {
     int nfailures;
     bool committed_since; // since the last rank failure a checkpoint was committed, and is there
     int64_t same_failure_step;
-    int same_failures; // the same failure at that step, in a row
-    int no_progress;   // attempts in a row that completed no step
-    int restarts;
+    int same_failures, restarts;   // the first: the same failure at that step, in a row
+    int no_progress;               // attempts in a row that completed no step
     int64_t not_before_ms;         // backoff
     int64_t spent_ms[TIME_KINDS];  // where its time went
     int64_t counted_ns;            // until when that is counted; 0: not begun
@@ -137,6 +136,7 @@ struct job_record {
     struct job_rates rates; // of the newest report
     int last_sign;          // enum fault_sign of its newest attempt, FAULT_SIGNS: its host was lost
     char *last_fault;       // how its newest attempt failed; "": none has, or before this process
+    uint64_t stalls;        // an attempt that hung, or led nowhere, in this step; 0: none
     enum job_state stored;  // what the database holds
     uint64_t tidy_conn;     // of the host that was asked to tidy its folder; 0: none
     int nabsent;            // hosts, one after another, that see no folder of it to delete

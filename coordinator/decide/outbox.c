@@ -60,6 +60,14 @@ void out_refuse(struct coord *c, uint64_t call, int code, const char *text)
     a->text = arena_strdup(c->out->arena, text);
 }
 
+void out_post(struct coord *c, const char *receiver, const char *id, const char *body)
+{
+    struct coord_action *a = add_action(c, COORD_POST);
+    a->receiver = receiver; // the coordinator's own, for its life
+    a->job = arena_strdup(c->out->arena, id);
+    a->text = arena_strdup(c->out->arena, body);
+}
+
 void out_publish(struct coord *c, const char *job, const Weft__V1__WatchUpdate *update)
 {
     struct coord_action *a = add_action(c, COORD_PUBLISH);

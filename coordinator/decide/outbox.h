@@ -23,6 +23,7 @@ void out_down(struct coord *c, uint64_t conn, const Weft__V1__Down *down); // co
 void out_drop(struct coord *c, uint64_t conn, int code, const char *text);
 void out_reply(struct coord *c, uint64_t call, const ProtobufCMessage *reply);
 void out_refuse(struct coord *c, uint64_t call, int code, const char *text);
+void out_post(struct coord *c, const char *receiver, const char *id, const char *body);
 void out_publish(struct coord *c, const char *job, const Weft__V1__WatchUpdate *update);
 
 // An empty message: V1_NEW(Start, start, s). (The generated initialisers cast const away.)

@@ -147,6 +147,8 @@ void recover_forgive(struct job_record *j)
 {
     j->nfailures = 0;
     j->same_failures = j->no_progress = 0;
+    j->start_noticed = false;
+    j->stalled_at = 0;
     j->committed_since = false;
     j->not_before_ms = 0;
     j->not_before_ns = 0;

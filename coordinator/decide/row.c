@@ -12,6 +12,7 @@
 #include "common/job/job_sharding.h"
 #include "coordinator/decide/host.h"
 #include "coordinator/decide/job_record.h"
+#include "coordinator/decide/notices.h"
 #include "coordinator/decide/requests.h"
 
 // ---- the tables ----
@@ -27,6 +28,7 @@
 #define FENCED(FORM, member)     .name = #member, MEMBER(FORM, fenced, member)
 #define CHECKPOINT(FORM, member) .name = #member, MEMBER(FORM, checkpoint_record, member)
 #define REQUEST(FORM, member)    .name = #member, MEMBER(FORM, request, member)
+#define NOTICE(FORM, member)     .name = #member, MEMBER(FORM, notice, member)
 #define EVENT(FORM, member)      .name = #member, MEMBER(FORM, event_record, member)
 #define AUDIT(FORM, member)      .name = #member, MEMBER(FORM, audit_record, member)
 
@@ -62,6 +64,8 @@ static const struct column job_columns[] = {
     {JOB(TEXT, threads_why)},
     {JOB(TEXT, mesh)},
     {JOB(TEXT, tags)},
+    {JOB(TEXT, notify)},
+    {JOB(NUMBER, start_noticed)},
     {JOB(TEXT, checkpoint_dir)},
     {JOB(NUMBER, keep)},
     {JOB(NUMBER, keep_every)},
@@ -85,6 +89,7 @@ static const struct column job_columns[] = {
     {JOB(TEXT, restore)},
     {JOB(NUMBER, restore_step)},
     {JOB(NUMBER, last_step)},
+    {JOB(NUMBER, stalled_at)},
     {JOB(NUMBER, committed_step)},
     {JOB(NUMBER, committed_attempt)},
     {JOB(FAILURES, failures_ms)},
@@ -156,6 +161,16 @@ static const struct column request_columns[] = {
     {REQUEST(BLOB, reply)},
     {REQUEST(NUMBER, t_ms)},
 };
+static const struct column notice_columns[] = {
+    {NOTICE(CHARS, job), .key = true},
+    {NOTICE(NUMBER, seq), .key = true},
+    {NOTICE(TEXT, receiver), .key = true},
+    {NOTICE(WORD, kind), .limit = NOTICE_KINDS, .word = notice_word},
+    {NOTICE(NUMBER, attempt)},
+    {NOTICE(NUMBER, step)},
+    {NOTICE(NUMBER, t_ms)},
+    {NOTICE(TEXT, reason)},
+};
 static const struct column event_columns[] = {
     {EVENT(BORROWED, job), .key = true},
     {EVENT(NUMBER, seq), .key = true},
@@ -184,6 +199,7 @@ const struct row_table row_tables[ROW_KINDS] = {
     [ROW_FENCED] = {"fenced", COLUMNS(fenced_columns)},
     [ROW_CHECKPOINT] = {"checkpoint", COLUMNS(checkpoint_columns), .of_job = true},
     [ROW_REQUEST] = {"request", COLUMNS(request_columns), .order = "t_ms"},
+    [ROW_NOTICE] = {"notice", COLUMNS(notice_columns), .order = "t_ms, job, seq", .of_job = true},
     [ROW_EVENT] = {"event", COLUMNS(event_columns), .is_log = true, .of_job = true},
     [ROW_AUDIT] = {"audit", COLUMNS(audit_columns), .is_log = true},
 };

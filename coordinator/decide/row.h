@@ -18,6 +18,7 @@ enum row_kind {     // what the struct is; in this order they are loaded
     ROW_FENCED,     // struct fenced
     ROW_CHECKPOINT, // struct checkpoint_record
     ROW_REQUEST,    // struct request
+    ROW_NOTICE,     // struct notice
     ROW_EVENT,      // struct event_record
     ROW_AUDIT,      // struct audit_record
     ROW_KINDS

@@ -106,6 +106,8 @@ static void take_fault(struct attempt *at, const struct fault *f)
     }
     j->coord->failures += f->kind != FAULT_OUTSIDE;
     enum job_state goal = recover_goal(at, f);
+    if (goal == JOB_STARTING && (f->sign == SIGN_HANG || j->no_progress >= 2))
+        j->stalls = j->attempt;
     job_move(j, JOB_RECOVERING, goal, &n, "%s%s%s", f->text, gap, f->log);
     snprintf(at->reason, sizeof at->reason, "%.190s", f->text);
     stop_now(at);

@@ -17,7 +17,14 @@ static const char *const events[EVENT_KINDS] = {
     [EVENT_CANCELLED] = "cancelled", [EVENT_SUCCEEDED] = "succeeded", [EVENT_FOUND] = "found",
     [EVENT_REMOVED] = "removed",     [EVENT_ADOPTED] = "adopted",     [EVENT_DELETED] = "deleted",
     [EVENT_UNUSED] = "unused",       [EVENT_CHANGED] = "changed",     [EVENT_DROPPED] = "dropped",
+    [EVENT_UNSENT] = "unsent",
 };
+static const char *const notices[NOTICE_KINDS] = {
+    [NOTICE_STARTED] = "started", [NOTICE_STALLED] = "stalled",     [NOTICE_HELD] = "held",
+    [NOTICE_FAILED] = "failed",   [NOTICE_SUCCEEDED] = "succeeded",
+};
+static const char *const posts[POST_RESULTS] = {
+    [POST_TAKEN] = "taken", [POST_FAILED] = "failed", [POST_REFUSED] = "refused"};
 static const char *const times[TIME_KINDS] = {
     [TIME_QUEUED] = "queued",         [TIME_STARTING] = "starting",
     [TIME_RUNNING] = "running",       [TIME_LOST] = "lost",
@@ -69,6 +76,18 @@ const char *event_word(int k)
 {
     PRE(k >= 0 && k < EVENT_KINDS);
     return events[k];
+}
+
+const char *notice_word(int k)
+{
+    PRE(k >= 0 && k < NOTICE_KINDS);
+    return notices[k];
+}
+
+const char *post_word(enum post_result r)
+{
+    PRE((int)r >= 0 && r < POST_RESULTS);
+    return posts[r];
 }
 
 const char *time_word(enum time_kind k)

@@ -51,8 +51,20 @@ enum event_kind {
     EVENT_DELETED, // somebody wants it gone: its folder is removed first
     EVENT_CHANGED, // it continues with another text
     EVENT_DROPPED, // the loss or gradient of a step is not finite
+    EVENT_UNSENT,  // a receiver that it names did not get a notice
     EVENT_KINDS
 };
+
+// What a receiver gets a notice of (notices.h), and how a try to send one ended.
+enum notice_kind {
+    NOTICE_STARTED,
+    NOTICE_STALLED,
+    NOTICE_HELD,
+    NOTICE_FAILED,
+    NOTICE_SUCCEEDED,
+    NOTICE_KINDS
+};
+enum post_result { POST_TAKEN, POST_FAILED, POST_REFUSED, POST_RESULTS }; // refused: for good
 
 // What a job's time is spent on.
 enum time_kind {
@@ -117,6 +129,8 @@ enum fence_reason { FENCE_LEASE, FENCE_TWIN, FENCE_REASONS };
 
 const char *job_state_word(enum job_state s); // "QUEUED"
 const char *event_word(int k);                // enum event_kind; a column calls it
+const char *notice_word(int k);               // enum notice_kind; a column calls it
+const char *post_word(enum post_result r);
 const char *time_word(enum time_kind k);
 const char *sign_word(enum fault_sign s);
 const char *audit_word(int v);                   // enum audit_verb

@@ -92,7 +92,7 @@ static int compare_with_before(const Weft__Plan__JobText *t, struct job now, str
 
 static void fill_facts(const struct job *job, struct arena *a, Weft__Plan__JobFacts *f)
 {
-    struct buf text = {0}, tags = {0};
+    struct buf text = {0}, tags = {0}, notify = {0};
     job_print(job, &text);
     f->text = keep_text(a, &text);
     f->hash = arena_array(a, char, 65);
@@ -108,6 +108,9 @@ static void fill_facts(const struct job *job, struct arena *a, Weft__Plan__JobFa
     for (int i = 0; i < job->tags.n; i++)
         buf_printf(&tags, "%s%s", i ? " " : "", ((const char *const *)job->tags.items)[i]);
     f->tags = keep_text(a, &tags);
+    for (int i = 0; i < job->notify.n; i++)
+        buf_printf(&notify, "%s%s", i ? " " : "", ((const char *const *)job->notify.items)[i]);
+    f->notify = keep_text(a, &notify);
     f->checkpoint_dir = frame_text(job->checkpoint.dir);
     f->keep = job->checkpoint.keep;
     f->keep_every = job->checkpoint.keep_every;

@@ -207,6 +207,24 @@ static void print_commits(const struct metrics_commits *m, struct buf *out)
     print_counter(out, "weft_commit_rows_total", "Rows that they wrote.", m->rows);
 }
 
+static void print_notices(const struct coord *c, struct arena *a, struct buf *out)
+{
+    struct coord_receiver *all;
+    int n = coord_receivers(c, a, &all);
+    print_family(out, "weft_notices_waiting", "gauge", "Notices that wait for a receiver.");
+    for (int i = 0; i < n; i++)
+        print_labelled(out, "weft_notices_waiting", "receiver", all[i].name, all[i].waiting);
+    print_family(out, "weft_notices_total", "counter",
+                 "Tries to send a notice since the start, by how they ended.");
+    for (int i = 0; i < n; i++)
+        for (enum post_result k = 0; k < POST_RESULTS; k++) {
+            buf_puts(out, "weft_notices_total");
+            print_label(out, '{', "receiver", all[i].name);
+            print_label(out, ',', "result", post_word(k));
+            buf_printf(out, "} %lld\n", (long long)all[i].results[k]);
+        }
+}
+
 void metrics_print(const struct coord *c, const struct metrics_commits *m, struct buf *out)
 {
     struct coord_counts n;
@@ -246,5 +264,6 @@ void metrics_print(const struct coord *c, const struct metrics_commits *m, struc
     print_gauges(jobs, live, out);
     print_parts(jobs, live, out);
     print_commits(m, out);
+    print_notices(c, &a, out);
     arena_clear(&a);
 }

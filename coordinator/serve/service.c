@@ -641,6 +641,8 @@ static void carry_out(struct service *s, const struct coord_action *x)
     case COORD_REFUSE:
         rpc_finish(s->o.rpc, x->call, (enum rpc_code)x->code, x->text);
         return;
+    case COORD_POST: // its owner's
+        return;
     case COORD_PUBLISH:
         streams_publish(&s->streams, x->job, x->update);
         return;

@@ -79,6 +79,7 @@ HOMES = {  # header prefix -> the only place that may include it
     "pcre2.h": "common/tokenizer/",
     "grpc": "common/rpc/",
     "sqlite3.h": "coordinator/store/db",
+    "curl": "coordinator/serve/webhooks.c",
     "openssl": ("common/rpc/tls", "worker/collective/seal.c"),
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]')

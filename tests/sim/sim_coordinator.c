@@ -154,6 +154,7 @@ static void carry_out(struct world *w, const struct coord_out *out)
         case COORD_REFUSE:
             reply(w, a);
             break;
+        case COORD_POST:
         case COORD_PUBLISH:
             break;
         }

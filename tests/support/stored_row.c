@@ -19,6 +19,7 @@ static const size_t sizes[ROW_KINDS] = {
     [ROW_FENCED] = sizeof(struct fenced),
     [ROW_CHECKPOINT] = sizeof(struct checkpoint_record),
     [ROW_REQUEST] = sizeof(struct request),
+    [ROW_NOTICE] = sizeof(struct notice),
     [ROW_EVENT] = sizeof(struct event_record),
     [ROW_AUDIT] = sizeof(struct audit_record),
 };

@@ -2,6 +2,7 @@
 // A row as a database double keeps it: a copy of its own, and the struct that is read back from it.
 #pragma once
 #include "coordinator/decide/job_record.h"
+#include "coordinator/decide/notices.h"
 #include "coordinator/decide/requests.h"
 #include "coordinator/decide/row.h"
 
@@ -17,6 +18,7 @@ struct stored_row {
         struct fenced *fenced;
         struct checkpoint_record *checkpoint;
         struct request *request;
+        struct notice *notice;
         struct event_record *event;
         struct audit_record *audit;
     };

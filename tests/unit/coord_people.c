@@ -60,6 +60,13 @@ void world_pass(struct world *w, int64_t ms)
     }
 }
 
+void world_posted(struct world *w, const char *receiver, enum post_result result, const char *why)
+{
+    struct coord_event ev = {
+        .kind = COORD_EV_POSTED, .target = receiver, .posted = result, .result = why};
+    world_event(w, &ev);
+}
+
 // ---- clients ----
 
 static const char *world_user(const struct world *w)

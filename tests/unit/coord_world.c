@@ -97,6 +97,11 @@ static void take(struct world *w, const struct coord_action *a)
         w->refused_code = a->code;
         snprintf(w->refused, sizeof w->refused, "%s", a->text);
         return;
+    case COORD_POST:
+        w->posts++;
+        snprintf(w->post_receiver, sizeof w->post_receiver, "%s", a->receiver);
+        snprintf(w->post, sizeof w->post, "%s", a->text);
+        return;
     case COORD_PUBLISH:
         return;
     }
@@ -144,6 +149,9 @@ static void begin(struct world *w)
                                   .keep_ended = 6,
                                   .keep_events = 500,
                                   .keep_requests = 300,
+                                  .keep_notices = 20,
+                                  .receivers = w->receivers,
+                                  .nreceivers = w->nreceivers,
                                   .restored = w->restored,
                                   .boot = w->boot};
     struct arena a;

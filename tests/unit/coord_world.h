@@ -86,6 +86,10 @@ struct world {
     int64_t asked_back;                  // step that the newest fence goes back to; -1: to none
     char asked_source[100], notice[500]; // of the newest fence and submit
     bool storage_config, storage_full;
+    const char *receivers[4]; // of notices; the next restart's has them
+    int nreceivers;
+    int posts; // notices that were sent; the newest:
+    char post_receiver[64], post[4000];
     bool restored; // the next restart's database is an older copy, says a person
     // the newest of each
     char reply_job[33], refused[1000], dropped[300];
@@ -124,6 +128,9 @@ const char *world_job_alone(struct world *w, int ranks, const char *more);
 const char *world_submit_as(struct world *w, const char *request, const char *name, int ranks,
                             const char *more);
 bool world_act(struct world *w, Weft__V1__Verb verb, const char *target); // false: refused
+
+// What became of the notice that a receiver was sent.
+void world_posted(struct world *w, const char *receiver, enum post_result result, const char *why);
 
 const struct job_record *world_job(struct world *w, const char *id); // as its row says
 enum job_state world_state(struct world *w, const char *id);

@@ -46,6 +46,7 @@ static void test_the_resolved_job_says_every_value(void **state)
     assert_string_equal(buf_str(&c.text), "schema: 2\n"
                                           "name: tiny\n"
                                           "tags: []\n"
+                                          "notify: []\n"
                                           "model:\n"
                                           "  program: mlp\n"
                                           "  inputs: 4\n"
