@@ -253,6 +253,27 @@ static int compile_program(struct compilation *p, enum program_kind kind)
     return lower_program(p, kind, cut);
 }
 
+// The programs by which a job's samples are drawn: FILL and STEP, or SAMPLE where no keys can be kept.
+static int compile_sampling(struct compilation *p)
+{
+    struct compiled *c = p->out;
+    struct buf *dump = p->dump;
+    if (p->options->uncached)
+        return compile_program(p, PROGRAM_SAMPLE);
+    p->dump = NULL; // of what is refused nothing is printed
+    int rc = compile_program(p, PROGRAM_FILL);
+    rc = rc ? rc : compile_program(p, PROGRAM_STEP);
+    p->dump = dump;
+    if (rc != ERR_UNSUPPORTED)
+        return rc;
+    *p->err = (struct err){0};
+    for (int k = PROGRAM_FILL; k <= PROGRAM_STEP; k++) {
+        c->program[k] = NULL;
+        c->global[k] = NULL;
+    }
+    return compile_program(p, PROGRAM_SAMPLE);
+}
+
 static void hash_programs(struct compiled *c)
 {
     struct plan_hash d;
@@ -346,7 +367,8 @@ int compile_job(const struct job *job, build_fn build, const struct compile_opti
     out->holder = o->only;
     const int64_t seq = job->model.facts->seq;
     out->context = o->context && o->context < seq ? o->context : seq;
-    out->rows = o->rows && o->rows < out->context ? o->rows : out->context;
+    const int64_t rows = o->only || o->rows ? o->rows : COMPILE_CHUNK;
+    out->rows = rows && rows < out->context ? rows : out->context;
     bool evaluates = job->data.eval.images || job->data.eval.tokens;
     int rc = compile_program(&p, out->holder);
     if (!rc && out->holder == PROGRAM_FILL)
@@ -354,7 +376,7 @@ int compile_job(const struct job *job, build_fn build, const struct compile_opti
     if (!rc && !o->only && evaluates)
         rc = compile_program(&p, PROGRAM_EVAL);
     if (!rc && !o->only && evaluates && job->eval.sample.prompt)
-        rc = compile_program(&p, PROGRAM_SAMPLE);
+        rc = compile_sampling(&p);
     for (int s = 0; s < out->nstages && !rc; s++)
         rc = plan_stage(&p, s);
     if (rc)

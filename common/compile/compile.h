@@ -38,8 +38,8 @@ struct compiled {
     char hash[33];           // of all programs (plan_hash.h): the plan hash all ranks agree on
 };
 
-// Whether there is a program of the kind: train, eval when the job evaluates, sample when it samples
-// then; or the one that was asked for alone.
+// Whether there is a program of the kind: train, eval when the job evaluates, fill and step, or sample,
+// when it samples then; or what was asked for alone.
 bool compiled_has(const struct compiled *c, enum program_kind k);
 // A rank runs the programs of its stage, which is its coordinate on the pipeline's axis.
 int compiled_stage(const struct compiled *c, int rank);
@@ -49,9 +49,13 @@ const struct memory *compiled_memory(const struct compiled *c, int stage);
 // How many instructions a step may have: all of them are in memory at once.
 enum { COMPILE_MOST_INSTRS = 1 << 20 };
 
+// How many tokens of a prompt the samples of a job take at once.
+enum { COMPILE_CHUNK = 64 };
+
 // What no job says: for measurements, to find a bug, and for callers that want errors alone.
 struct compile_options {
     bool as_read;  // collectives stay where their results are read: no overlap (order.h)
+    bool uncached; // a job's samples keep no keys: each token takes a forward pass
     bool unhashed; // for callers that ask for memory alone: `hash` stays empty
     bool hasty;    // explain_job() looks for no warning whose fix takes trials
     // SAMPLE or SCORE: that program alone, of so many rows as data.batch says; FILL: it and STEP. TRAIN:

@@ -27,6 +27,15 @@ static const char *sample_text(const char *model, const char *mesh, const char *
     return text;
 }
 
+// Without cached keys.
+static void compile_windows(struct fixture *f, const char *text)
+{
+    const struct compile_options o = {.uncached = true};
+    parse_with(f, text, NULL, 0);
+    if (plan_compile(&f->job, &o, &f->a, &f->c, NULL, &f->e))
+        fail_msg("%s: %s", text, f->e.text);
+}
+
 static double token(int row, int place)
 {
     return (row * 7 + place * 5 + 3) % VOCAB;
@@ -113,7 +122,7 @@ static void a_sample_sees_the_logits_an_evaluation_would(void **state)
     (void)state;
     for (int k = 0; k < MODELS; k++) {
         struct fixture f;
-        compile_text(&f, sample_text(models[k], "dp: 1", ""), 0);
+        compile_windows(&f, sample_text(models[k], "dp: 1", ""));
         assert_true(compiled_has(&f.c, PROGRAM_SAMPLE));
         assert_int_equal(f.c.program[PROGRAM_SAMPLE]->microbatches, 1);
         for (int have = 1; have <= SEQ; have++)
@@ -160,12 +169,12 @@ static void every_device_of_any_mesh_has_the_same_logits(void **state)
     (void)state;
     for (int k = 0; k < MODELS; k++) {
         struct fixture whole;
-        compile_text(&whole, sample_text(models[k], "dp: 1", ""), 0);
+        compile_windows(&whole, sample_text(models[k], "dp: 1", ""));
         double *want = sample_logits(whole.c.global[PROGRAM_SAMPLE], NULL, SHORT);
         for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
             struct fixture f;
             const char *text = sample_text(models[k], cases[i].mesh, cases[i].sharding);
-            compile_text(&f, text, 0);
+            compile_windows(&f, text);
             check_same_logits(&f, want, text);
             fixture_clear(&f);
         }
@@ -189,14 +198,14 @@ static void layers_behind_the_logits_are_in_no_sample(void **state)
     static const char *const meshes[] = {"pp: 2", "pp: 4", "pp: 2, tp: 2"};
     struct fixture whole;
     (void)state;
-    compile_text(&whole, sample_text(EARLY, "dp: 1", ""), 0);
+    compile_windows(&whole, sample_text(EARLY, "dp: 1", ""));
     assert_int_equal(whole.c.global[PROGRAM_TRAIN]->nlayers, 4);
     assert_int_equal(whole.c.global[PROGRAM_SAMPLE]->nlayers, 2);
     check_against_evaluation(&whole, SHORT);
     double *want = sample_logits(whole.c.global[PROGRAM_SAMPLE], NULL, SHORT);
     for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++) {
         struct fixture f;
-        compile_text(&f, sample_text(EARLY, meshes[i], ""), 0);
+        compile_windows(&f, sample_text(EARLY, meshes[i], ""));
         check_same_logits(&f, want, meshes[i]);
         fixture_clear(&f);
     }
@@ -214,7 +223,7 @@ static void rows_are_as_many_as_the_batch_axes_need(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct fixture f;
-        compile_text(&f, sample_text(models[0], cases[i].mesh, ""), 0);
+        compile_windows(&f, sample_text(models[0], cases[i].mesh, ""));
         const struct graph *g = f.c.global[PROGRAM_SAMPLE];
         assert_int_equal(g->values[g->loss].shape.dim[0], cases[i].rows);
         fixture_clear(&f);
@@ -226,11 +235,11 @@ static void samples_cost_no_parameter_and_the_arena_is_the_largest_programs(void
     struct fixture with, without;
     char text[1000];
     (void)state;
-    compile_text(&with, sample_text(models[0], "tp: 2", ""), 0);
+    compile_windows(&with, sample_text(models[0], "tp: 2", ""));
     snprintf(text, sizeof text, "%s", sample_text(models[0], "tp: 2", ""));
     char *from = strstr(text, "eval: {sample"), *to = strstr(text, "train: {steps");
     memmove(from, to, strlen(to) + 1);
-    compile_text(&without, text, 0);
+    compile_windows(&without, text);
     assert_false(compiled_has(&without.c, PROGRAM_SAMPLE));
     assert_int_equal(with.c.memory.params, without.c.memory.params);
     assert_int_equal(with.c.memory.optimizer, without.c.memory.optimizer);
@@ -241,6 +250,33 @@ static void samples_cost_no_parameter_and_the_arena_is_the_largest_programs(void
     fixture_clear(&without);
 }
 
+// A text whose keys cannot be kept: its samples take a forward pass a token.
+#define MIXED                                                                                  \
+    "program: ./mixed.model, text: \"sizes\\n  layers = 2\\n  embed = 24\\n  seq = 8\\n"       \
+    "  vocab_multiple = 24\\n  vocab = 21 padded vocab_multiple\\nmodel\\n"                    \
+    "  x = embed(tokens, table[vocab, embed])\\n  repeat layers\\n    x = x + mean(x, seq)\\n" \
+    "  logits = x @ head[embed, vocab]\\n  loss = cross_entropy(logits, targets)\\n\""
+
+// Their keys lie where training has its temporaries, or a step of a decoder makes it as large.
+static void samples_keep_keys_where_they_can(void **state)
+{
+    struct fixture with, windows, mixed;
+    (void)state;
+    compile_text(&with, sample_text(models[1], "dp: 2", ""), 0);
+    compile_windows(&windows, sample_text(models[1], "dp: 2", ""));
+    compile_text(&mixed, sample_text(MIXED, "dp: 2", ""), 0);
+    assert_true(compiled_has(&with.c, PROGRAM_FILL) && compiled_has(&with.c, PROGRAM_STEP));
+    assert_false(compiled_has(&with.c, PROGRAM_SAMPLE));
+    assert_int_equal(with.c.memory.cache, 0);
+    assert_int_equal(with.c.memory.params, windows.c.memory.params);
+    assert_true(with.c.memory.arena <= windows.c.memory.arena + 8 * 256);
+    assert_true(compiled_has(&mixed.c, PROGRAM_SAMPLE) && !compiled_has(&mixed.c, PROGRAM_FILL));
+    assert_true(mixed.c.whole);
+    fixture_clear(&with);
+    fixture_clear(&windows);
+    fixture_clear(&mixed);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -248,6 +284,7 @@ int main(void)
         cmocka_unit_test(every_device_of_any_mesh_has_the_same_logits),
         cmocka_unit_test(layers_behind_the_logits_are_in_no_sample),
         cmocka_unit_test(rows_are_as_many_as_the_batch_axes_need),
+        cmocka_unit_test(samples_keep_keys_where_they_can),
         cmocka_unit_test(samples_cost_no_parameter_and_the_arena_is_the_largest_programs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -39,13 +39,14 @@ static int join_persistent(struct program *const *programs, int n, struct map *b
     return 0;
 }
 
+// `caches`: those alone; else all others.
 static void place_persistent(struct program *const *programs, int n, struct map *by_name,
-                             uint64_t used[REGION_COUNT], struct memory *m)
+                             bool caches, uint64_t used[REGION_COUNT], struct memory *m)
 {
     for (int i = 0; i < n; i++)
         for (int b = 0; b < programs[i]->nbuffers; b++) {
             struct buffer *buf = &programs[i]->buffers[b];
-            if (!buf->persistent)
+            if (!buf->persistent || (buf->kind == BUFFER_CACHE) != caches)
                 continue;
             struct buffer *first = map_get(by_name, buf->name);
             if (first == buf) {
@@ -62,6 +63,14 @@ static void place_persistent(struct program *const *programs, int n, struct map 
             buf->offset = first->offset;
             buf->bytes = first->bytes;
         }
+}
+
+static bool has_caches(const struct program *p)
+{
+    for (int b = 0; b < p->nbuffers; b++)
+        if (p->buffers[b].kind == BUFFER_CACHE)
+            return true;
+    return false;
 }
 
 static int compare_larger_first(const void *x, const void *y)
@@ -167,23 +176,30 @@ int plan_memory(struct program *const *programs, int n, const struct placed_stag
                 struct arena *scratch, struct memory *out, struct err *e)
 {
     struct map by_name = {0};
-    uint64_t base[REGION_COUNT] = {0};
+    uint64_t base[REGION_COUNT] = {0}, behind[REGION_COUNT];
+    int ncached = 0;
     *out = (struct memory){0};
     int rc = join_persistent(programs, n, &by_name, e);
     if (!rc) {
-        place_persistent(programs, n, &by_name, base, out);
+        place_persistent(programs, n, &by_name, false, base, out);
         memcpy(out->lasting, base, sizeof base);
-        memcpy(out->region, base, sizeof base);
+        memcpy(behind, base, sizeof base);
+        place_persistent(programs, n, &by_name, true, behind, out);
+        memcpy(out->region, behind, sizeof behind);
         for (int i = 0; i < n; i++) {
+            ncached += has_caches(programs[i]);
             bool alike = like && memcmp(like->memory->lasting, base, sizeof base) == 0 &&
                          is_alike(programs[i], like->programs[i]);
             if (alike)
                 copy_places(programs[i], like->programs[i], out->region);
             else
-                place_temporaries(programs[i], base, out->region);
+                place_temporaries(programs[i], has_caches(programs[i]) ? behind : base,
+                                  out->region);
             uint64_t peak = find_stash_peak(programs[i], scratch);
             out->stash = peak > out->stash ? peak : out->stash;
         }
+        if (ncached < n) // they lie where other programs have their temporaries
+            out->cache = 0;
         for (int r = 0; r < REGION_COUNT; r++)
             out->arena += out->region[r];
         out->transient = out->arena - out->params - out->grads - out->optimizer - out->copies -

@@ -5,7 +5,9 @@
 // the same name share it (train and eval read the same parameters). Then come the temporaries, the
 // largest first (but where there are very many, long-lived ones before all others), each at the
 // lowest offset that is free for its lifetime. The programs' temporaries overlay each other; the
-// arena is as large as the largest needs. `memory` is what `weft plan` shows and what the rank
+// arena is as large as the largest needs. Caches last from run to run of the programs that have them; in a
+// job with others they lie among the temporaries of those, so that they hold anything when one of those
+// has run. `memory` is what `weft plan` shows and what the rank
 // allocates, to the byte.
 #pragma once
 #include "common/compile/program/program.h"

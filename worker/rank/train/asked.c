@@ -44,7 +44,7 @@ static int continue_texts(struct trainer *t, const Weft__Rank__Ask *ask, struct 
         const Weft__Rank__Row *r = ask->rows[i];
         rc = check_row(s, r, e);
         if (!rc && r->begins)
-            sampling_begin(s, r->row);
+            rc = sampling_begin(s, r->row, e);
         if (!rc)
             sampling_append(s, r->row, r->ids, (int64_t)r->n_ids);
     }

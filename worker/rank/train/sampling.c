@@ -41,6 +41,10 @@ int sampling_open(struct sampling *s, const struct exec_options *o, struct exec 
                            .rows = logits->dim[0],
                            .context = o->compiled->context,
                            .padded = logits->dim[1]};
+    s->backend = o->backend;
+    if (cached)
+        s->program =
+            compiled_program(o->compiled, PROGRAM_FILL, compiled_stage(o->compiled, o->rank));
     s->text = arena_array(&s->arena, struct text_row, s->rows);
     s->tokenizer = t;
     if (t)
@@ -75,11 +79,38 @@ void sampling_close(struct sampling *s)
 
 // ---- rows ----
 
-void sampling_begin(struct sampling *s, int64_t row)
+// Puts the keys of `n` rows from one on, of those that this rank has of a cache, to 0.
+static int clear_keys(struct sampling *s, int64_t first, int64_t n, struct err *e)
+{
+    const struct inputs *in = &s->way[0].inputs;
+    int rc = 0;
+    for (int b = 0; s->program && b < s->program->nbuffers && !rc; b++) {
+        const struct buffer *buf = &s->program->buffers[b];
+        void *device = NULL;
+        if (buf->kind != BUFFER_CACHE)
+            continue;
+        const int64_t rows = buf->shape.dim[0], start = rows == s->rows ? 0 : in->start;
+        const int64_t from = first > start ? first - start : 0;
+        const int64_t end = first + n - start < rows ? first + n - start : rows;
+        const size_t bytes = (size_t)(buf->bytes / (uint64_t)rows);
+        if (from >= end)
+            continue;
+        exec_buffer(s->exec, PROGRAM_FILL, buf->name, &device);
+        rc = s->backend->stream.fill_zero(exec_stream(s->exec),
+                                          (char *)device + (size_t)from * bytes,
+                                          (size_t)(end - from) * bytes, e);
+    }
+    return rc;
+}
+
+int sampling_begin(struct sampling *s, int64_t row, struct err *e)
 {
     PRE(row >= 0 && row < s->rows);
     struct text_row *t = &s->text[row];
+    const bool spoilt = t->spoilt;
     t->n = t->from = t->cached = 0;
+    t->spoilt = false;
+    return spoilt ? clear_keys(s, row, 1, e) : 0;
 }
 
 void sampling_append(struct sampling *s, int64_t row, const int32_t *ids, int64_t n)
@@ -211,7 +242,7 @@ int32_t sampling_choose(struct sampling *s, int64_t row, const struct sampling_h
                         double *log_share)
 {
     PRE(row >= 0 && row < s->rows && s->text[row].n);
-    const struct text_row *t = &s->text[row];
+    struct text_row *t = &s->text[row];
     const struct rand_site site = {
         .seed = how->seed, .stream = hash_fnv1a32("generate"), .step = how->request};
     const float *logits = s->host + row * s->padded;
@@ -226,6 +257,7 @@ int32_t sampling_choose(struct sampling *s, int64_t row, const struct sampling_h
                        .u = rand_uniform(&site, (uint64_t)t->n)};
     memcpy(s->penalised, logits, sizeof *logits * (size_t)vocab);
     int32_t id = choice_token(&c, s->penalised, vocab, s->scratch);
+    t->spoilt |= id < 0;
     if (log_share && id >= 0)
         *log_share = choice_log_share(logits, vocab, id);
     return id;
@@ -254,18 +286,18 @@ static bool add_tokens(struct sampling *s)
 int sampling_take(struct sampling *s, struct err *e)
 {
     s->done = 0;
-    for (int64_t k = 0; k < s->job->eval.sample.count; k++) {
-        sampling_begin(s, k);
+    // The caches lie where training had its temporaries.
+    int rc = clear_keys(s, 0, s->rows, e);
+    for (int64_t k = 0; k < s->job->eval.sample.count && !rc; k++) {
+        rc = sampling_begin(s, k, e);
         sampling_append(s, k, s->prompt.data, (int64_t)s->prompt.n);
     }
-    while (s->done < s->job->eval.sample.tokens) {
-        int rc = sampling_run(s, e);
-        if (rc)
-            return rc;
-        if (!add_tokens(s))
+    while (!rc && s->done < s->job->eval.sample.tokens) {
+        rc = sampling_run(s, e);
+        if (!rc && !add_tokens(s))
             break;
     }
-    return 0;
+    return rc;
 }
 
 void sampling_text(const struct sampling *s, int64_t k, struct buf *text)

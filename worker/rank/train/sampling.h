@@ -22,6 +22,7 @@
 #include "worker/rank/train/inputs.h"
 
 struct text_row {
+    bool spoilt; // a logit was not finite: so may be its keys
     int32_t *ids;
     int64_t n, cap;
     int64_t from;   // where its window begins
@@ -36,6 +37,8 @@ struct sampling_way {
 };
 struct sampling {
     struct exec *exec; // borrowed
+    const struct backend *backend;
+    const struct program *program; // FILL, which has the caches; null: there is none
     const struct job *job;
     struct progress_page *page;
     struct arena arena;
@@ -69,8 +72,9 @@ int sampling_open(struct sampling *s, const struct exec_options *o, struct exec 
 void sampling_close(struct sampling *s);
 
 // ---- rows: every rank does the same with them ----
-// The row's text begins with the tokens that are appended next.
-void sampling_begin(struct sampling *s, int64_t row);
+// The row's text begins with the tokens that are appended next. Of a text whose logits were not finite it
+// clears the keys: what attention multiplies by 0 must be a number.
+int sampling_begin(struct sampling *s, int64_t row, struct err *e);
 void sampling_append(struct sampling *s, int64_t row, const int32_t *ids, int64_t n);
 // Computes the logits that follow each row's text. A row without one is idle.
 int sampling_run(struct sampling *s, struct err *e);

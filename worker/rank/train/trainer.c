@@ -223,7 +223,8 @@ static int open_data(struct trainer *t, struct err *e)
     if (!rc && t->evaluates)
         rc = evaluation_open(&t->evaluation, &t->exec_options, t->exec, job,
                              t->assignment->data_root, e);
-    t->samples = compiled_has(&t->compiled, PROGRAM_SAMPLE);
+    t->samples =
+        compiled_has(&t->compiled, PROGRAM_FILL) || compiled_has(&t->compiled, PROGRAM_SAMPLE);
     if (!rc)
         rc = open_tokenizer(t, e);
     if (!rc && t->samples)
