@@ -186,6 +186,8 @@ static int run_worker(struct agent *g, const struct args *args)
 {
     struct err e = {0};
     int rc = work(g, args, &e);
+    if (g->code >= 0)
+        return g->code;
     if (g->worker.signal)
         return several_exit(CLIENT_INTERRUPTED, g->worker.signal);
     if (g->lost) {
@@ -194,8 +196,6 @@ static int run_worker(struct agent *g, const struct args *args)
                     g->s.a.index, g->address);
         return SEVERAL_AGAIN;
     }
-    if (g->code >= 0)
-        return g->code;
     complain(g->verb, rc ? e.text : "its worker has ended", g->record.dir,
              "see the leader's output and `weft doctor` here");
     return CLIENT_FAILED;

@@ -269,7 +269,7 @@ static int ask_hosts(const struct lead *l, struct cli_link *link, struct hosts *
     const Weft__V1__WorkersReply *all = (const Weft__V1__WorkersReply *)(const void *)m;
     for (size_t i = 0; i < all->n_workers; i++) {
         const Weft__V1__WorkerStatus *w = all->workers[i];
-        if (strcmp(w->state, "ready") != 0)
+        if (strcmp(w->state, "away") == 0 || strcmp(w->state, "fenced") == 0)
             continue;
         out->ready++;
         for (size_t k = 0; k < w->n_devices; k++)
@@ -335,7 +335,8 @@ static void *look_after(void *arg)
                     "it was started again while this one could not be seen: let that one work");
             break;
         }
-        if (dialled && !ask_hosts(l, &link, &h) && !check_hosts(l, &h, &complete, &missing_ns))
+        if (dialled && !l->stopping && !ask_hosts(l, &link, &h) &&
+            !check_hosts(l, &h, &complete, &missing_ns))
             break;
     }
     cli_link_close(&link);
@@ -367,6 +368,11 @@ int lead_begin(struct lead *l, const struct own_coordinator *o, int stop, struct
         plain_error("leads %d host%s (%s), at %s; its file is %s/.weft/%s.leader", l->s.a.size,
                     l->s.a.size == 1 ? "" : "s", l->s.a.text, f->address[0], l->s.root, l->s.name);
     return rc;
+}
+
+void lead_stops(struct lead *l)
+{
+    l->stopping = true;
 }
 
 int lead_end(struct lead *l, int code, int signal)

@@ -28,9 +28,10 @@ struct lead {
     const char *address; // of its coordinator, on this node
     pthread_t thread;
     bool published, watches, ended;
-    int over;        // an eventfd, for the thread
-    int stop;        // an eventfd of the owner's: a 2 ends its worker at once
-    atomic_int code; // with which this process ends whatever the job says; 0: none
+    int over;             // an eventfd, for the thread
+    int stop;             // an eventfd of the owner's: a 2 ends its worker at once
+    atomic_bool stopping; // hosts that leave are expected to
+    atomic_int code;      // with which this process ends whatever the job says; 0: none
 };
 
 // Prints what is wrong and returns an exit code.
@@ -38,5 +39,7 @@ int lead_find(struct lead *l, const struct job *job, const char *base);
 int lead_open(struct lead *l, const char *folder, struct own_coordinator *o, struct err *e);
 // `stop`: an eventfd of the owner's.
 int lead_begin(struct lead *l, const struct own_coordinator *o, int stop, struct err *e);
+// It was asked to stop.
+void lead_stops(struct lead *l);
 // Returns the exit code of the process, whose job came to `code`. Once more is fine.
 int lead_end(struct lead *l, int code, int signal);

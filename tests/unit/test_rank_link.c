@@ -422,6 +422,30 @@ static void a_signal_asks_for_a_stop_and_ends_waiting(void **state)
     link_close(g.link, RANK_EXIT_DRAINED, "");
 }
 
+// Slurm signals the ranks of a step beside the worker, which asks them too.
+static void a_signal_behind_a_stop_frame_is_the_first(void **state)
+{
+    (void)state;
+    int sv[2];
+    struct frame_conn leader;
+    struct link *l = NULL;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sv), 0);
+    frame_conn_init(&leader, sv[1]);
+    assert_int_equal(link_open(sv[0], &l, NULL), 0);
+    FRAME_BODY(body, Stop, stop);
+    body.reason = frame_text("the host drains");
+    FRAME(f, STOP, stop, &body);
+    assert_int_equal(frame_send_wait(&leader, &f, soon(), NULL), 0);
+    while (!link_stop_requested(l))
+        clock_sleep_ms(1);
+    assert_int_equal(kill(getpid(), SIGTERM), 0);
+    assert_null(link_lost_wait(l, CLOCK_S / 5));
+    assert_int_equal(kill(getpid(), SIGTERM), 0);
+    assert_non_null(link_lost_wait(l, 60 * CLOCK_S));
+    frame_conn_clear(&leader);
+    link_close(l, RANK_EXIT_DRAINED, "");
+}
+
 struct heard {
     pthread_mutex_t mutex;
     int kinds[8], n;
@@ -507,6 +531,7 @@ int main(void)
         cmocka_unit_test(an_agent_that_goes_away_is_lost),
         cmocka_unit_test(a_checkpoint_is_ordered_when_all_shards_are_in_and_all_get_the_answer),
         cmocka_unit_test(a_signal_asks_for_a_stop_and_ends_waiting),
+        cmocka_unit_test(a_signal_behind_a_stop_frame_is_the_first),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -36,6 +36,7 @@ struct link {
     pthread_cond_t cond;
     struct frame_conn conn;
     int wake, signals; // eventfd, signalfd
+    bool signalled;    // one has come
     struct list answers;
     struct list asks; // that came, in their order
     Weft__Rank__Frame *assign;
@@ -259,8 +260,11 @@ static void read_signals(struct link *l)
     struct signalfd_siginfo info;
     while (read(l->signals, &info, sizeof info) == (ssize_t)sizeof info) {
         const char *name = info.ssi_signo == SIGINT ? "SIGINT" : "SIGTERM";
-        if (link_stop_requested(l))
+        // A scheduler signals all processes of a step: beside the Stop frame that the worker's own
+        // signal leads to it is no second one.
+        if (l->signalled)
             set_lost(l, "ended by a second signal");
+        l->signalled = true;
         note_stop(l, name);
     }
 }
