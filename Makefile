@@ -20,7 +20,7 @@ OP_SRC      := op dims point gemm mask widen chain parts route
 OP_SRC      += attention rotary
 OP_SRC      := $(OP_SRC:%=common/op/%.c)
 
-JOB_SRC     := text job_tree yaml setting job_mesh job_sharding job_model pipeline param_groups load_names schema schema_print job_schema reading parse check job_print job_json lr prompt sample
+JOB_SRC     := text job_tree yaml setting job_mesh job_sharding job_model pipeline param_groups load_names schema schema_print job_schema reading parse check job_print job_json lr prompt sample until
 JOB_SRC     := $(JOB_SRC:%=common/job/%.c)
 
 # Text to token ids and back, the lowest first.
@@ -103,7 +103,7 @@ RANK_SRC    += $(addprefix save/,saver snapshot)
 RANK_SRC    += $(addprefix train/,train trainer job_history take_source inputs feed evaluate sampling choice algorithms asked pace device_use detail)
 RANK_SRC    := $(RANK_SRC:%=worker/rank/%.c)
 
-CLI_SRC     := main flags completion manual cli_link cli_print message_json progress log_order request resolved_job source_look data_files run_record run_left several run_lead run_agent run_begin own_coordinator own_worker stored job_rows job_scores held_text allocation leader_file local_ranks generation bar live job_curve
+CLI_SRC     := main flags completion manual cli_link cli_print message_json progress log_order request resolved_job source_look data_files run_record run_left several run_lead run_agent time_limit run_begin own_coordinator own_worker stored job_rows job_scores held_text allocation leader_file local_ranks generation bar live job_curve
 # Each holds the verbs that its name says.
 CLI_SRC     += verb_act verb_data verb_delete verb_doctor verb_eval verb_files verb_generate verb_jobs verb_logs verb_metrics verb_model verb_plan verb_plot verb_render verb_run verb_submit verb_watch verb_weights verb_why
 CLI_SRC     += render/cluster_facts render/kubernetes render/slurm render/systemd
@@ -159,7 +159,7 @@ FAKE_SRC    := $(FAKE_SRC:%=tests/cuda/%.c)
 UNIT_BASE    := err url deadline arena buf plain list map log rand hash json stream root folder host_address flag cores child
 UNIT_TOKENIZER := tokenizer_kinds tokenizer_files tokenizer_pitfalls tokenizer_refusals
 UNIT_MODEL   := model_language model_build model_initial model_examples model_published model_experts model_attention model_limits model_places
-UNIT_JOB     := job_yaml job_parse job_check job_print job_sharding job_sample job_model
+UNIT_JOB     := until job_yaml job_parse job_check job_print job_sharding job_sample job_model
 UNIT_COMPILE := compile compile_decoder compile_remat compile_context compile_heads compile_rules compile_reshard compile_programs explain_findings compile_collectives compile_precision compile_random compile_random_text compile_verify compile_sample compile_decode compile_decode_meshes explain_decode compile_score compile_draws compile_zero compile_pipeline compile_schedule
 UNIT_COMPILE += explain_experts explain_repeated explain_own explain_programs compile_experts compile_experts_moved explain_picture explain_table explain_devices explain_fit explain_examples compile_order compile_meshes compile_own compile_fuse_rows compile_fuse_sums compile_fuse compile_copies compile_group compile_occupancy compile_pieces compile_pack compile_padded
 UNIT_DATA    := data_idx data_npy data_dataset data_tokens data_sampler data_inspect data_documents data_prepare data_index data_bpe

@@ -86,12 +86,12 @@ struct job_pipeline {
     struct schema_list stages; // int64_t: how many layers each stage has, or each chunk, in the
                                // order of the model; none: as equal as can be
 };
-
 enum job_remat { JOB_REMAT_NONE, JOB_REMAT_BLOCK, JOB_REMAT_FULL };
 
 struct job_train {
     int64_t steps, microbatches, seed, log_every;
     int remat;             // enum job_remat
+    const char *until;     // null: it stops for no clock; until.h
     bool fuse, pack_heads; // the backend's fused ops; with them, q, k and v in one row
 };
 enum job_dtype { JOB_F32, JOB_BF16, JOB_TF32 }; // TF32: of `compute` alone

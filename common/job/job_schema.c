@@ -8,6 +8,7 @@
 #include "common/base/folder.h"
 #include "common/job/setting.h"
 #include "common/job/threads.h"
+#include "common/job/until.h"
 
 #define AT(type, field) offsetof(struct type, field)
 #define TABLE(rows, at)                             \
@@ -311,6 +312,14 @@ static const struct schema_row train_rows[] = {
      .max = STEPS_MAX,
      .unit = "steps",
      .doc = "optimiser updates; 0: data.eval is evaluated once and nothing is saved"},
+    {.path = "train.until",
+     .continues = CONTINUE_SAME,
+     .type = SCHEMA_STRING,
+     .offset = AT(job_train, until),
+     .optional = true,
+     .valid = until_ok,
+     .doc = "when `weft run` is to be over, 2h from its start or 23:40 of the clock: it saves in "
+            "time, ends with 75, and the same command continues it"},
     {.path = "train.microbatches",
      .continues = CONTINUE_SAME,
      .type = SCHEMA_INT,

@@ -89,6 +89,11 @@ static int run_daemon(struct own_worker *w, const struct worker_daemon_config *c
     return rc;
 }
 
+int64_t own_worker_grace(int64_t given_ns)
+{
+    return given_ns ? given_ns : WORKER_GRACE_S * CLOCK_S;
+}
+
 int own_worker_run(struct own_worker *w, struct err *e)
 {
     static struct worker_setup setup;
@@ -99,7 +104,7 @@ int own_worker_run(struct own_worker *w, struct err *e)
                                .state = state,
                                .cpu_devices = w->cpu ? w->devices : 0,
                                .cuda_devices = w->cpu ? 0 : -1,
-                               .grace_ns = w->grace_ns ? w->grace_ns : WORKER_GRACE_S * CLOCK_S,
+                               .grace_ns = own_worker_grace(w->grace_ns),
                                .own_rights = true};
     snprintf(state, sizeof state, "%s/worker", w->folder);
     for (; o.nsinks < w->nsinks; o.nsinks++)

@@ -36,5 +36,6 @@ struct own_worker {
 int own_worker_read_signals(struct own_worker *w, struct err *e);
 // Runs it until it was asked to stop, or until it cannot continue: an error.
 int own_worker_run(struct own_worker *w, struct err *e);
+int64_t own_worker_grace(int64_t given_ns); // of `grace_ns`: what it comes to
 // For who waits for something else after that, when `signals` is readable.
 void own_worker_take_signals(struct own_worker *w);

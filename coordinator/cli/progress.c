@@ -267,6 +267,7 @@ static bool take_status(struct progress *p, const Weft__V1__JobStatus *s)
     p->step = s->step;
     p->steps = s->steps;
     p->checkpoint = s->checkpoint_step;
+    p->checkpoint_attempt = (int64_t)s->checkpoint_attempt;
     if (s->reported) {
         p->reported = true;
         p->loss = s->loss;

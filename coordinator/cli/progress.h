@@ -24,7 +24,7 @@ struct progress {
     Weft__V1__JobState state;
     uint64_t attempt;
     uint64_t event; // seq of the newest that was shown, or that the job had when it was first seen
-    int64_t step, steps, checkpoint;
+    int64_t step, steps, checkpoint, checkpoint_attempt;
     double loss, accuracy, eval_loss; // accuracy is NaN if the model has none
     double speed; // the mean of late: of tokens where the model has such, else of samples
     bool tokens;

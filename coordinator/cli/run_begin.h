@@ -11,6 +11,7 @@
 #include "coordinator/cli/progress.h"
 #include "coordinator/cli/run_lead.h"
 #include "coordinator/cli/run_record.h"
+#include "coordinator/cli/time_limit.h"
 
 struct run {
     const struct verb *verb;
@@ -29,6 +30,8 @@ struct run {
     struct cli_link link;
     struct cli_link_stream stream;
     struct progress progress;
+    struct time_limit limit;
+    bool late;             // it is stopped for its time limit
     atomic_int stops;      // how often a signal asked to stop
     int attached;          // these are readable once the worker has attached, …
     int halted;            // … a stop was asked for, or the worker has ended

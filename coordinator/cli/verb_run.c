@@ -188,6 +188,7 @@ static void on_stopped(void *ctx)
 {
     struct run *r = ctx;
     r->stops++;
+    lead_stops(&r->lead);
     raise_flag(r->halted);
 }
 
@@ -494,6 +495,13 @@ static int watch_job(struct run *r)
         if (rc < 0 && r->stops && !announced)
             progress_say(&r->progress, "saving and stopping; once more Ctrl-C: at once");
         announced = r->stops;
+        const struct progress *p = &r->progress;
+        if (rc < 0 && !r->stops &&
+            time_limit_due(&r->limit, p->store, p->checkpoint_attempt, p->checkpoint)) {
+            r->late = true;
+            on_stopped(r);
+            raise_flag(r->worker.stop);
+        }
         if (rc < 0)
             wait_for_events(r);
     }
@@ -557,7 +565,7 @@ static void join_client(struct run *r, pthread_t client)
     while (!is_raised(r->client_over)) {
         if (!poll(fds, 2, r->stops ? LAST_WORDS_MS : -1)) {
             own_coordinator_close(&r->coordinator);
-            _exit(CLIENT_INTERRUPTED);
+            _exit(r->late ? SEVERAL_AGAIN : CLIENT_INTERRUPTED);
         }
         own_worker_take_signals(&r->worker);
     }
@@ -608,7 +616,10 @@ static int run_job(struct run *r)
     int rc = forget_state(r);
     if (rc)
         return rc;
+    time_limit_find(&r->limit, &r->job, &r->lead.s.a, own_worker_grace(r->args->grace_ns));
     rc = open_run(r, &e) ? CLIENT_FAILED : run_threads(r, &e);
+    if (rc == CLIENT_INTERRUPTED && r->late)
+        rc = SEVERAL_AGAIN;
     rc = lead_end(&r->lead, rc, r->worker.signal);
     cli_link_close(&r->link);
     own_coordinator_close(&r->coordinator);

@@ -75,18 +75,19 @@ def test_the_leader_is_killed_at_random_moments_and_whoever_starts_next_continue
     assert a.run.final() == calm and len(a.run.stores()) == 1
 
 
-def test_all_are_stopped_and_the_next_start_continues(pair, calm):
-    pair.start()
+def test_all_are_stopped_and_the_next_start_continues(pair):
+    pair.start("-s", "train.steps=1000000")
     await_checkpoint(pair)
-    for p in pair.processes:
-        p.terminate()
+    for pid in runs.processes_naming(pair.run.place):  # the ranks too, as Slurm does
+        runs.kill_pid(pid, signal.SIGTERM)
     codes, ends = pair.codes()
     assert codes == [75, 75], ends
+    assert "DRAINING committed" in ends[0].out, ends
     saved = pair.run.checkpoints()[-1].step
-    pair.start()
+    pair.start("-s", f"train.steps={saved + 20}")
     codes, ends = pair.codes()
     assert codes == [0, 0] and f"continues from step-{saved:08d}" in ends[0].out, (saved, ends)
-    assert pair.run.final() == calm
+    assert pair.run.checkpoints()[-1].step == saved + 20
 
 
 def test_an_agent_of_slurm_does_not_come_back_and_its_leader_says_so(place, noise):
@@ -110,6 +111,26 @@ def test_a_pod_comes_again_and_the_job_continues(place, noise):
     a.processes[0].terminate()
     codes, ends = a.codes()
     assert codes == [75, 75], ends
+
+
+@pytest.mark.parametrize("env, words", [({}, ("-s", "train.until=20s")), ({"SLURM_JOB_END_TIME": "soon"}, ())])
+def test_it_stops_before_its_time_is_over_saves_and_asks_to_be_started_again(place, noise, env, words):
+    a = Allocation(runs.Run(place, runs.busy_job(noise, 2, train__steps=1000000), "mine"), 2)
+    end = time.time() + 20
+    a.start(*words, **{k: str(int(end)) for k in env})
+    codes, ends = a.codes()
+    assert codes == [75, 75], ends
+    assert f"{'train.until' if words else 'SLURM_JOB_END_TIME'}: " in ends[0].err and "twice the slowest save" in ends[0].err, ends
+    last = int(re.findall(r"step (\d+)/", ends[0].out)[-1])
+    assert a.run.checkpoints()[-1].step >= last, (last, ends)
+
+
+def test_a_run_that_is_alone_stops_by_the_clock_too(place, noise):
+    run = runs.Run(place, runs.busy_job(noise, 1, train__steps=1000000), "mine")
+    end = runs.weft("run", str(run.file), "-s", "train.until=12s")
+    assert end.code == 75 and "it saves and stops" in end.err and run.checkpoints(), end
+    bad = runs.weft("run", str(run.file), "-s", "train.until=25:00")
+    assert bad.code == 2 and "train.until" in bad.err, bad
 
 
 # ---- what is refused --------------------------------------------------------------------------------
