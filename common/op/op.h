@@ -180,12 +180,12 @@ struct op_attr {
     int along;           // PAD: the dimension that the limit is of
     int64_t group;       // ATTENTION: query heads that share a key and value head
     bool tf32;           // MATMUL, LINEAR: f32 operands may be read with 10 bits of mantissa
+    bool streams;        // MATMUL, LINEAR: of few rows the CPU reads b once, as it lies
     int64_t window;      // ATTENTION: how many positions a query sees, its own included; 0: all
     bool ahead;          // ATTENTION: a query sees the keys after it as well as those before it
     float cap;           // ATTENTION: a score s becomes cap · tanh(s / cap); 0: it stays s
     bool in_order;       // ATTENTION: positions of queries and keys are 0, 1, 2, …
-    int64_t scratch;     // products, ATTENTION: bytes that a library on CUDA may have; 0: as usual.
-                         // op_workspace() alone reads it
+    int64_t scratch;     // products, ATTENTION: op_workspace()'s for a library on CUDA; 0: as usual
     bool center;         // NORM
     struct op_block block;        // COPY
     struct op_draw draw;          // DROPOUT, NORMAL, ATTENTION

@@ -26,7 +26,7 @@
 // libgomp has it, which oneDNN runs on; clang has no omp.h on a bare Debian.
 extern void omp_set_num_threads(int n);
 
-enum { COLUMN_GRAIN = 16, ROW_GRAIN = 8 };
+enum { COLUMN_GRAIN = 16, ROW_GRAIN = 8, STREAM_GRAIN = 128 };
 enum { PACKED_LEAST = 64 };                    // rows and columns of a product that is packed
 enum { MUCH = 1 << 20 };                       // elements of b that no L2 holds
 enum { PIECE = 2048 };                         // rows and columns of a piece, at most
@@ -35,7 +35,8 @@ static const int64_t THREAD_WORK = 128 * 1024; // multiply-adds worth a thread: 
 struct gemm_work {
     struct gemm g;
     const void *a, *b;
-    bool half; // a and b are in bf16
+    bool half;    // a and b are in bf16
+    bool streams; // few rows, and b is read as it lies (packed.h)
     float *c, beta;
     float *room; // for packed products, PACKED_FLOATS a slice; null: oneDNN's
     packed_multiply multiply;
@@ -80,6 +81,7 @@ static void multiply_piece(struct gemm_work *w, float *room, int64_t batch, int6
                                              .trans_b = g->trans_b,
                                              .half = w->half,
                                              .add = w->beta != 0,
+                                             .streams = w->streams,
                                              .room = room});
         return;
     }
@@ -142,6 +144,18 @@ static void multiply_rows(void *arg, int64_t begin, int64_t end)
     multiply_part(w, take_room(w), w->batch, begin, end - begin, 0, w->g.n);
 }
 
+// Columns of all batches, one batch after the other.
+static void multiply_streams(void *arg, int64_t begin, int64_t end)
+{
+    struct gemm_work *w = arg;
+    float *room = take_room(w);
+    for (int64_t n; begin < end; begin += n) {
+        const int64_t from = begin % w->g.n, left = w->g.n - from;
+        n = end - begin < left ? end - begin : left;
+        multiply_part(w, room, begin / w->g.n, 0, w->g.m, from, n);
+    }
+}
+
 static int64_t at_least(int64_t x, int64_t low)
 {
     return x < low ? low : x;
@@ -150,6 +164,12 @@ static int64_t at_least(int64_t x, int64_t low)
 static void run_work(struct pool *p, struct gemm_work *w)
 {
     const struct gemm *g = &w->g;
+    if (w->streams && !w->adds) {
+        const int64_t work = STREAM_GRAIN * g->k * g->m;
+        pool_for(p, g->batch * g->n, STREAM_GRAIN * at_least(THREAD_WORK / work, 1),
+                 multiply_streams, w);
+        return;
+    }
     if (g->batch >= pool_threads(p) && !w->adds) {
         pool_for(p, g->batch, at_least(THREAD_WORK / (g->m * g->n * g->k), 1), multiply_batches, w);
         return;
@@ -164,6 +184,12 @@ static void run_work(struct pool *p, struct gemm_work *w)
         pool_for(p, by_columns ? g->n : g->m, grain, by_columns ? multiply_columns : multiply_rows,
                  w);
     }
+}
+
+// Whether a product reads b once, for few rows.
+static bool is_streamed(const struct stream_q *q, const struct op_attr *attr, const struct gemm *g)
+{
+    return q->device->packed && attr->streams && g->m <= STREAMED_HEIGHT;
 }
 
 // Whether a product is made from packed operands: with few rows or columns packing costs more than
@@ -202,7 +228,8 @@ static int multiply_call(struct stream_q *q, const struct op_call *c, const stru
     if (rc)
         return rc;
     w.adds = w.g.batch > 1 && w.g.stride_c == 0;
-    w.room = w.half || is_packed(q, &w.g, false) ? q->device->packed : NULL;
+    w.streams = is_streamed(q, c->attr, &w.g);
+    w.room = w.half || w.streams || is_packed(q, &w.g, false) ? q->device->packed : NULL;
     run_work(q->device->pool, &w);
     return w.status ? err_set(e, ERR_DEVICE, "cpu: %s: onednn status %d", op_name(c->op), w.status)
                     : 0;
@@ -217,7 +244,7 @@ bool gemm_takes_bf16(const struct stream_q *q, const struct op_call *c)
 {
     struct gemm g;
     return c->op == OP_MATMUL && !read_labels(c, c->attr, &c->out[0], &g, NULL) &&
-           is_packed(q, &g, true);
+           (is_packed(q, &g, true) || is_streamed(q, c->attr, &g));
 }
 
 // If the product is itself an output it is written there, else to the first output, where the

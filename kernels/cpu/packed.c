@@ -22,30 +22,7 @@
 // instructions and half the bytes. A last element without a second one is paired with 0.
 #include "kernels/cpu/packed.h"
 
-#include "kernels/cpu/simd.h"
-
-_Static_assert(VL == 8 || VL == 16, "made for AVX2 and AVX-512");
-enum {
-    ROWS = VL == 8 ? 6 : 12, // of a tile
-    COLUMNS = 2 * VL,
-    LINE = 16,            // floats of a cache line
-    GROUP = 64 / COLUMNS, // panels of b that are packed together, so that whole lines are read
-    FETCHED = 8,          // how many rows ahead b is prefetched
-    AHEAD = 4 * VL,       // how many elements ahead along a row
-#if defined(__AVX512BF16__)
-    EACH = 2 // elements along k in a lane of a panel
-#else
-    EACH = 1
-#endif
-};
-
-#define PASTE_(a, b) a##b
-#define PASTE(a, b)  PASTE_(a, b)
-
-static int64_t min_i64(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
+#include "kernels/cpu/packed_lanes.h"
 
 // ---- packing -----------------------------------------------------------------------------------
 
@@ -61,108 +38,6 @@ struct packing {
     int64_t ld;
     int64_t count, k, depth; // elements across the panels; elements and lanes along k
 };
-
-// The lane that starts at element i; its second element, if there is one, is `next` behind that.
-VFN uint32_t load_one(const void *x, int64_t i, int64_t next, bool half)
-{
-    uint32_t bits;
-    if (!half) {
-        memcpy(&bits, (const float *)x + i, sizeof bits);
-        return bits;
-    }
-    bits = ((const uint16_t *)x)[i];
-    if (EACH == 1)
-        return bits << 16;
-    return next ? bits | (uint32_t)((const uint16_t *)x)[i + next] << 16 : bits;
-}
-
-#if defined(__AVX512F__)
-VFN vu load_bf16(const uint16_t *x)
-{
-    __m256i bits;
-    memcpy(&bits, x, sizeof bits);
-    return (vu)_mm512_cvtepu16_epi32(bits);
-}
-#else
-VFN vu load_bf16(const uint16_t *x)
-{
-    __m128i bits;
-    memcpy(&bits, x, sizeof bits);
-    return (vu)_mm256_cvtepu16_epi32(bits);
-}
-#endif
-
-// VL lanes beside each other across the panels, from element i on; rows along k are ld apart.
-VFN vf load_across(const void *x, int64_t i, int64_t ld, bool half)
-{
-    const uint16_t *first = (const uint16_t *)x + i;
-    if (!half)
-        return v_load((const float *)x + i);
-    if (EACH == 1)
-        return (vf)(load_bf16(first) << 16);
-    return (vf)(load_bf16(first) | load_bf16(first + ld) << 16);
-}
-
-// VL lanes that follow each other along k, from element i on.
-VFN vf load_along(const void *x, int64_t i, bool half)
-{
-    vf lanes;
-    if (half && EACH == 1)
-        return load_across(x, i, 0, true);
-    memcpy(&lanes, find_element(x, half, i), sizeof lanes); // pairs lie at a multiple of 2 bytes
-    return lanes;
-}
-
-// Fetches that much of each of the rows, `step` bytes apart, that a row of lanes is made of.
-VFN void fetch_row(const char *row, int64_t step, int64_t bytes)
-{
-    for (int each = 0; each < EACH; each++)
-        for (int64_t at = 0; at < bytes; at += LINE * 4)
-            __builtin_prefetch(row + each * step + at);
-}
-
-#if defined(__AVX512F__)
-#define LOW(a, b)         (vf) _mm512_unpacklo_ps((__m512)(a), (__m512)(b))
-#define HIGH(a, b)        (vf) _mm512_unpackhi_ps((__m512)(a), (__m512)(b))
-#define PAIRS(a, b, k)    (vf) _mm512_shuffle_ps((__m512)(a), (__m512)(b), k)
-#define QUARTERS(a, b, k) (vf) _mm512_shuffle_f32x4((__m512)(a), (__m512)(b), k)
-#else
-#define LOW(a, b)       (vf) _mm256_unpacklo_ps((__m256)(a), (__m256)(b))
-#define HIGH(a, b)      (vf) _mm256_unpackhi_ps((__m256)(a), (__m256)(b))
-#define PAIRS(a, b, k)  (vf) _mm256_shuffle_ps((__m256)(a), (__m256)(b), k)
-#define HALVES(a, b, k) (vf) _mm256_permute2f128_ps((__m256)(a), (__m256)(b), k)
-#endif
-
-// Transposes the 4 × 4 squares within each 128 bits of the vectors, then moves the squares.
-VFN void transpose(vf r[VL])
-{
-    vf s[VL], t[VL];
-    for (int i = 0; i < VL; i += 2) {
-        s[i] = LOW(r[i], r[i + 1]);
-        s[i + 1] = HIGH(r[i], r[i + 1]);
-    }
-    for (int i = 0; i < VL; i += 4)
-        for (int j = 0; j < 2; j++) {
-            t[i + 2 * j] = PAIRS(s[i + j], s[i + j + 2], 0x44);
-            t[i + 2 * j + 1] = PAIRS(s[i + j], s[i + j + 2], 0xee);
-        }
-    for (int i = 0; i < 4; i++) {
-#if defined(__AVX512F__)
-        vf even[2], odd[2]; // quarters of rows i, i + 4; i + 8, i + 12
-        for (int j = 0; j < 2; j++) {
-            even[j] = QUARTERS(t[i + 8 * j], t[i + 8 * j + 4], 0x88);
-            odd[j] = QUARTERS(t[i + 8 * j], t[i + 8 * j + 4], 0xdd);
-        }
-        r[i] = QUARTERS(even[0], even[1], 0x88);
-        r[i + 4] = QUARTERS(odd[0], odd[1], 0x88);
-        r[i + 8] = QUARTERS(even[0], even[1], 0xdd);
-        r[i + 12] = QUARTERS(odd[0], odd[1], 0xdd);
-#else
-        r[i] = HALVES(t[i], t[i + 4], 0x20);
-        r[i + 4] = HALVES(t[i], t[i + 4], 0x31);
-#endif
-    }
-}
 
 // Packs rows of a panel from `i0` on, a lane at a time; columns that it lacks are 0.
 VFN void pack_slowly(const struct packing *p, int width, int64_t j0, int64_t i0, bool along,
@@ -276,6 +151,21 @@ VFN void pack_across(const struct packing *p, int width, bool half)
             pack_along(p, width, false);  \
     } while (0)
 
+void PASTE(pack_rows_, VEC_ISA)(const struct rows_packing *r)
+{
+    const struct packed_product *p = r->p;
+    int64_t at = p->trans_a ? r->at * p->lda + r->i : r->i * p->lda + r->at;
+    struct packing k = {.out = r->out,
+                        .stride = r->stride,
+                        .x = find_element(p->a, p->half, at),
+                        .half = p->half,
+                        .ld = p->lda,
+                        .count = r->rows,
+                        .k = r->k,
+                        .depth = (r->k + EACH - 1) / EACH};
+    PACK(&k, ROWS, p->trans_a);
+}
+
 // ---- tiles -------------------------------------------------------------------------------------
 
 // What a panel of b is packed from: element (i, j) of b, i along k, is x[i · ld + j].
@@ -284,25 +174,6 @@ struct source {
     int64_t ld;
     bool half;
 };
-
-VFN vf load_everywhere(const float *x)
-{
-#if defined(__AVX512F__)
-    return (vf)_mm512_set1_ps(*x);
-#else
-    return (vf)_mm256_broadcast_ss(x);
-#endif
-}
-
-// a · b, lane by lane, added to c.
-VFN vf multiply_add(vf a, vf b, vf c)
-{
-#if defined(__AVX512BF16__)
-    return (vf)_mm512_dpbf16_ps((__m512)c, (__m512bh)a, (__m512bh)b);
-#else
-    return v_fma(a, b, c);
-#endif
-}
 
 // c (+)= the first `rows` rows of a panel of a · the first `vectors` vectors of a panel of b. With
 // `packs` it also packs the panel of b, from `from`. rows, vectors, packs and half are constants
@@ -379,7 +250,9 @@ static void multiply_any(int64_t depth, const float *a, float *b, float *c, int6
         WHOLE(ROWS, 2)
         WHOLE(ROWS, 1)
         WHOLE(4, 2)
+        WHOLE(3, 2)
         WHOLE(2, 2)
+        WHOLE(1, 2)
 #if defined(__AVX512F__)
         WHOLE(10, 2)
         WHOLE(8, 2)
@@ -401,21 +274,6 @@ struct product_block {
     int64_t stride_a, stride_b; // from panel to panel
     bool once;                  // a has one block: no other one reads the panels of b
 };
-
-static void pack_a(const struct product_block *w)
-{
-    const struct packed_product *p = w->p;
-    int64_t at = p->trans_a ? w->at * p->lda + w->i : w->i * p->lda + w->at;
-    struct packing k = {.out = w->a,
-                        .stride = w->stride_a,
-                        .x = find_element(p->a, p->half, at),
-                        .half = p->half,
-                        .ld = p->lda,
-                        .count = w->rows,
-                        .k = w->k,
-                        .depth = w->depth};
-    PACK(&k, ROWS, p->trans_a);
-}
 
 // Returns the packed panel of b at column j of the block.
 static float *find_panel(const struct product_block *w, int64_t j)
@@ -493,8 +351,14 @@ static void multiply_group(const struct product_block *w, int64_t first)
     }
 }
 
+// ---- the product -------------------------------------------------------------------------------
+
 void PASTE(packed_multiply_, VEC_ISA)(const struct packed_product *p)
 {
+    if (p->streams) {
+        PASTE(streamed_multiply_, VEC_ISA)(p);
+        return;
+    }
     int64_t height = cut_evenly(p->m, PACKED_HEIGHT, ROWS);
     int64_t width = cut_evenly(p->n, PACKED_WIDTH, COLUMNS);
     struct product_block w = {.p = p, .b = p->room, .once = p->m <= height};
@@ -508,7 +372,8 @@ void PASTE(packed_multiply_, VEC_ISA)(const struct packed_product *p)
                 w.stride_a = w.depth * ROWS + PACKED_GAP;
                 w.stride_b = w.depth * COLUMNS + PACKED_GAP;
                 w.a = p->room + (PACKED_WIDTH / COLUMNS) * (PACKED_DEPTH * COLUMNS + PACKED_GAP);
-                pack_a(&w);
+                PASTE(pack_rows_, VEC_ISA)
+                (&(struct rows_packing){p, w.i, w.rows, w.at, w.k, w.a, w.stride_a});
                 for (int64_t first = 0; first < w.columns; first += (int64_t)GROUP * COLUMNS)
                     multiply_group(&w, first);
             }

@@ -6,6 +6,9 @@
 // blocks' sums are added in order. So its bits depend on k alone: not on where in a matrix or a
 // slice it lies, how the operands are stored, or which instruction set computes it.
 //
+// A product of few rows (at most STREAMED_HEIGHT) takes the time in which b is read, in long runs
+// (streamed.c). Its bits are the same.
+//
 // With AVX512-BF16 a product of two operands in bf16 adds up pairs, in blocks twice as long. Its bits
 // depend on k alone too, but are others. Numbers below f32's normal ones count as 0 there.
 #pragma once
@@ -13,10 +16,11 @@
 #include <stdint.h>
 
 enum {
-    PACKED_DEPTH = 512,  // lanes of a panel along k
-    PACKED_HEIGHT = 132, // rows of a that are packed at a time, at most
-    PACKED_WIDTH = 1024, // columns of b
-    PACKED_GAP = 16,     // floats between panels
+    PACKED_DEPTH = 512,   // lanes of a panel along k
+    PACKED_HEIGHT = 132,  // rows of a that are packed at a time, at most
+    PACKED_WIDTH = 1024,  // columns of b
+    PACKED_GAP = 16,      // floats between panels
+    STREAMED_HEIGHT = 63, // rows of a, at most, where b is read as it lies
     // Counted with AVX2's panels of 6 rows and 16 columns. AVX-512's are larger, so fewer gaps.
     PACKED_FLOATS = PACKED_HEIGHT / 6 * (PACKED_DEPTH * 6 + PACKED_GAP) +
                     PACKED_WIDTH / 16 * (PACKED_DEPTH * 16 + PACKED_GAP)
@@ -31,7 +35,8 @@ struct packed_product {
     bool trans_a, trans_b; // a is stored [k][m]; b is stored [n][k]
     bool half;             // a and b are in bf16
     bool add;
-    float *room; // PACKED_FLOATS at a multiple of 64 bytes, which no other thread uses
+    bool streams; // of few rows: b is read once, as it lies (streamed.c)
+    float *room;  // PACKED_FLOATS at a multiple of 64 bytes, which no other thread uses
 };
 
 typedef void (*packed_multiply)(const struct packed_product *p);

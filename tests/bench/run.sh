@@ -6,8 +6,8 @@
 #   run.sh BUILD [NAME...]
 #
 # NAME: start steps ckpt kernels choices compile service hosts placement restart allreduce peers order fuse progress pipelines
-# experts wire tokens tokenizers weights; default: all. A benchmark whose peer is not installed (mpicc for allreduce; TORCH_PYTHON or BUILD/torch for
-# peers and experts, TOKENIZERS_PYTHON for tokens and tokenizers) is left out, and that is said.
+# experts wire tokens tokenizers weights generate; default: all. A benchmark whose peer is not installed (mpicc for allreduce; TORCH_PYTHON or BUILD/torch for
+# peers and experts, TORCH_PYTHON with transformers for generate, TOKENIZERS_PYTHON for tokens and tokenizers) is left out, and that is said.
 set -u
 build=$(cd "$1" && pwd)
 shift
@@ -48,7 +48,7 @@ without() {
     echo "LEFT OUT  $1: $2"
 }
 
-[ $# -gt 0 ] || set -- start steps ckpt kernels choices compile service hosts placement restart allreduce peers order fuse progress pipelines experts wire tokens tokenizers weights
+[ $# -gt 0 ] || set -- start steps ckpt kernels choices compile service hosts placement restart allreduce peers order fuse progress pipelines experts wire tokens tokenizers weights generate
 for bench in "$@"; do
     case $bench in
     start) keep start /usr/bin/python3 tests/bench/start.py "$build" ;;
@@ -74,6 +74,13 @@ for bench in "$@"; do
     pipelines) keep pipelines /usr/bin/python3 tests/bench/pipelines.py "$build" ;;
     experts) keep experts /usr/bin/python3 tests/bench/experts.py "$build" ;;
     wire) keep wire /usr/bin/python3 tests/bench/wire.py "$build" ;;
+    generate)
+        if "${TORCH_PYTHON:-python3}" -c 'import transformers, torch' 2>/dev/null; then
+            keep generate /usr/bin/python3 tests/bench/generate.py "$build"
+        else
+            without generate "no TORCH_PYTHON that has transformers"
+        fi
+        ;;
     tokens | tokenizers)
         if ! "${TOKENIZERS_PYTHON:-python3}" -c 'import tokenizers' 2>/dev/null; then
             without "$bench" "no TOKENIZERS_PYTHON that has PyPI's tokenizers"

@@ -2,8 +2,11 @@
 // Products that the CPU makes from packed operands, around the edges of its tiles and blocks: right
 // in every layout, and with the same bits however the operands are stored, in f32 or in bf16, on
 // AVX2 or AVX-512, and however many threads there are. Pairs of bf16 make others, the same too.
+// A decoder's products of few rows, which read b as it lies, have these bits as well.
 #include "tests/ops/everywhere.h"
 
+#include "common/base/rand.h"
+#include "common/op/chain.h"
 #include "kernels/cpu/packed.h"
 
 // i, j, k of a product: the least that is packed, one more or less than tiles, blocks and both, and
@@ -19,6 +22,12 @@ static const struct extents sizes[] = {
     {PACKED_HEIGHT - 4, 96, PACKED_DEPTH + 9, 1},
     {PACKED_HEIGHT - 2, 80, 2 * PACKED_DEPTH, 1},
     {PACKED_HEIGHT - 2, 96, 4 * PACKED_DEPTH, 1},
+    {1, 384, PACKED_DEPTH + 33, 1},
+    {2, 131, 2 * PACKED_DEPTH + 1, 1},
+    {7, 1, 45, 1},
+    {12, 16, 1, 1},
+    {16, PACKED_WIDTH + 129, 70, 1},
+    {STREAMED_HEIGHT, 257, 4 * PACKED_DEPTH + 31, 1},
 };
 enum { SIZES = sizeof sizes / sizeof *sizes };
 static const char *const layouts[] = {"ik,kj->ij", "ki,kj->ij", "ik,jk->ij", "ki,jk->ij"};
@@ -32,6 +41,7 @@ static void make_case(struct rig_case *c, struct arena *a, int layout, struct ex
     letters(ext, s);
     rig_case(c, a, OP_MATMUL, layouts[layout], ext);
     c->accumulate = adds;
+    c->attr.streams = s.i <= STREAMED_HEIGHT;
     rig_fill(&c->start[0], 3, -1, 1);
     for (int operand = 0; operand < 2; operand++) {
         bool turned = operand ? layout & 2 : layout & 1;
@@ -95,12 +105,47 @@ static void neither_storage_nor_dtype_nor_threads_change_a_bit(void **state)
     }
 }
 
+// Products that stream, by chance: rows, columns, batches that one operand lacks, a chain behind them.
+static void streamed_products_of_any_shape_agree(void **state)
+{
+    static const char *const of[] = {"ik,kj->ij", "ik,lkj->lij", "lik,lkj->lij",  "ik,ljk->lij",
+                                     "ki,kj->ij", "lik,lkj->ij", "ik,lkj,lj->lij"};
+    static const struct op_chain bias = {2, 1, {{OP_ADD, {0, 1}, 0}}, {2}};
+    enum { KINDS = sizeof of / sizeof *of, WITH_BIAS = KINDS - 1 };
+    const struct rand_site site = {.seed = 31};
+    (void)state;
+    for (uint64_t n = 0; n < 60; n++) {
+        const uint32_t most[] = {STREAMED_HEIGHT, 700, 2 * PACKED_DEPTH + 40, 3};
+        int64_t size[4], ext[26];
+        struct arena a = {0};
+        struct rig_case c;
+        const int kind = (int)(n % KINDS);
+        for (uint64_t i = 0; i < 4; i++)
+            size[i] = 1 + (int64_t)(rand_uniform(&site, 4 * n + i) * most[i]);
+        size[0] = n % 3 ? size[0] % 17 + 1 : size[0];
+        letters(ext, (struct extents){size[0], size[1], size[2], size[3]});
+        rig_case(&c, &a, kind == WITH_BIAS ? OP_LINEAR : OP_MATMUL, of[kind], ext);
+        c.attr.chain = kind == WITH_BIAS ? &bias : NULL;
+        c.nout = 1;
+        c.attr.streams = true;
+        c.accumulate = kind != WITH_BIAS && n % 2;
+        rig_fill(&c.start[0], 3, -1, 1);
+        for (int k = 0; k < c.nin; k++) {
+            c.in[k].dtype = n % 5 < 2 && kind != WITH_BIAS ? DT_BF16 : DT_F32;
+            rig_fill(&c.in[k], n + (uint64_t)k, -1, 1);
+        }
+        run_everywhere(&c, of[kind], 1e-6, 0x1p-24 * (double)(size[2] * size[3] + 4));
+        arena_clear(&a);
+    }
+}
+
 int main(void)
 {
     setenv("WEFT_CPU_PRODUCTS", "packed", 1);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(products_agree_at_the_edges_of_blocks),
         cmocka_unit_test(neither_storage_nor_dtype_nor_threads_change_a_bit),
+        cmocka_unit_test(streamed_products_of_any_shape_agree),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

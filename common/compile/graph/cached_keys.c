@@ -414,6 +414,7 @@ static int make_node(struct derivation *d, const struct node *n)
     // Each of the call's tokens has a place with any expert.
     if (n->op == OP_SLOTS || n->op == OP_DISPATCH || n->op == OP_COMBINE)
         copy.attr.slots.capacity = d->sizes->rows;
+    copy.attr.streams = op_is(n->op, OP_IS_PRODUCT);
     graph_node(d->to, &copy);
     return d->to->failed;
 }

@@ -101,8 +101,8 @@ void dump_attr(const struct op_attr *a, const struct instr *i, struct buf *out)
     put_float(out, "eps", a->eps);
     put_float(out, "decay", a->decay);
     put_float(out, "lr", a->lr_scale);
-    buf_printf(out, " nesterov=%d%s%s", a->nesterov, a->tf32 ? " tf32" : "",
-               a->in_order ? " in_order" : "");
+    buf_printf(out, " nesterov=%d%s%s%s", a->nesterov, a->tf32 ? " tf32" : "",
+               a->streams ? " streams" : "", a->in_order ? " in_order" : "");
     if (a->limit)
         buf_printf(out, " limit=%lld along=%d", (long long)a->limit, a->along);
     if (a->center)

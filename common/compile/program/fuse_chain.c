@@ -211,7 +211,8 @@ static bool make_node(const struct fuse *fuse, const struct form *f, int a, int 
     struct op_chain chain = f->chain;
     *to = *y;
     to->op = f->product ? OP_LINEAR : OP_CHAIN;
-    to->attr = (struct op_attr){.labels = (int8_t)dims, .tf32 = product->attr.tf32};
+    to->attr = (struct op_attr){
+        .labels = (int8_t)dims, .tf32 = product->attr.tf32, .streams = product->attr.streams};
     to->nin = f->product ? 2 : 0;
     to->nout = 0;
     memset(name, -1, sizeof name);
