@@ -12,7 +12,7 @@
 
 #include "common/base/heap.h"
 
-enum { READ_BYTES = 1 << 20, DEPTH_MAX = 32 };
+enum { READ_BYTES = 1 << 20, DEPTH_MAX = 32, BYTE_VALUES = 256 };
 
 void rows_init(struct rows *r, const char *const *keys, int nkeys)
 {
@@ -36,7 +36,11 @@ void rows_clear(struct rows *r)
 
 static const char *skip_string(const char *p) // from behind its first quote
 {
+    static const bool plain[BYTE_VALUES] = {
+        [' '] = true, ['!'] = true, ['#' ... '['] = true, [']' ... 255] = true};
     for (;; p++) {
+        while (plain[(unsigned char)*p])
+            p++;
         if (*p == '"')
             return p + 1;
         if (*p == '\\')
@@ -49,9 +53,11 @@ static const char *skip_string(const char *p) // from behind its first quote
 // A number, true, false or null.
 static const char *skip_word(const char *p)
 {
+    static const bool in_word[BYTE_VALUES] = {
+        ['0' ... '9'] = true, ['a' ... 'z'] = true, ['-'] = true,
+        ['+'] = true,         ['.'] = true,         ['E'] = true};
     const char *from = p;
-    while ((*p >= '0' && *p <= '9') || (*p >= 'a' && *p <= 'z') || *p == '-' || *p == '+' ||
-           *p == '.' || *p == 'E')
+    while (in_word[(unsigned char)*p])
         p++;
     return p == from ? NULL : p;
 }
@@ -61,6 +67,8 @@ static const char *skip_value(const char *p)
 {
     char open[DEPTH_MAX];
     int depth = 0;
+    if (*p != '"' && *p != '[' && *p != '{') // most are numbers
+        return skip_word(p);
     do {
         if (*p == '"') {
             p = skip_string(p + 1);
@@ -111,8 +119,8 @@ static bool take_count(const char *text, const char *end, uint64_t *out)
 static bool is_asked(const char *key, const struct row_path *at, const char *name, size_t len,
                      char end)
 {
-    return strncmp(key, at->text, at->len) == 0 && strncmp(key + at->len, name, len) == 0 &&
-           key[at->len + len] == end;
+    return (at->len || *key == *name) && strncmp(key, at->text, at->len) == 0 &&
+           strncmp(key + at->len, name, len) == 0 && key[at->len + len] == end;
 }
 
 static void take_member(struct row_reader *x, const struct row_path *at, const char *name,
@@ -125,13 +133,15 @@ static void take_member(struct row_reader *x, const struct row_path *at, const c
     for (int i = 0; i < x->rows->nkeys; i++)
         if (is_asked(x->rows->key[i], at, name, len, 0))
             x->value[i] = strtod(value, NULL);
-    if (at->len > 0 || !take_count(value, end, &count))
+    bool step = len == 4 && memcmp(name, "step", 4) == 0;
+    bool attempt = len == 7 && memcmp(name, "attempt", 7) == 0;
+    if (at->len > 0 || !(step || attempt) || !take_count(value, end, &count))
         return;
-    if (len == 4 && memcmp(name, "step", 4) == 0) {
+    if (attempt) {
+        x->row->attempt = count;
+    } else {
         x->row->step = (int64_t)count;
         x->stepped = true;
-    } else if (len == 7 && memcmp(name, "attempt", 7) == 0) {
-        x->row->attempt = count;
     }
 }
 
