@@ -38,14 +38,18 @@
 #include "worker/finder.h"
 
 #define READ_NS (3 * CLOCK_S) // a network file system may show a name late
-enum { ACTS_MAX = 64, LOOK_THREADS = 16, CLOSE_S = 2, RETRY_MS = 50 };
+// Threads for what running jobs wait for, for looks at data, for reads of rows: where one kind hangs in its
+// file system it takes no room from the others.
+enum act_kind { ACT_OF_JOB, ACT_LOOK, ACT_ROWS, ACT_KINDS };
+static const int threads_of[ACT_KINDS] = {[ACT_OF_JOB] = 64, [ACT_LOOK] = 16, [ACT_ROWS] = 16};
+enum { CLOSE_S = 2, RETRY_MS = 50 };
 enum { NONCE_MAX = 256, PROBE_NAME_MAX = 120 };
 #define PROBE  ".probe-"
 #define PROBED ".probed-"
 
 struct storage {
     char *root, *data_root, *host, *name;
-    int event, running, looks; // acts that run, and how many of them are a LOOK
+    int event, running, of_kind[ACT_KINDS]; // acts that run
     pthread_mutex_t mutex;
     pthread_cond_t idle; // running is 0
     struct list done;    // answer
@@ -535,17 +539,17 @@ static void act_free(struct act *t)
     free(t);
 }
 
-// Whether no running job waits for it.
-static bool is_look(const Weft__V1__Storage *ask)
+static enum act_kind kind_of(const Weft__V1__Storage *ask)
 {
-    return ask->op == WEFT__V1__STORAGE_OP__STORAGE_LOOK ||
-           ask->op == WEFT__V1__STORAGE_OP__STORAGE_ROWS;
+    return ask->op == WEFT__V1__STORAGE_OP__STORAGE_LOOK   ? ACT_LOOK
+           : ask->op == WEFT__V1__STORAGE_OP__STORAGE_ROWS ? ACT_ROWS
+                                                           : ACT_OF_JOB;
 }
 
-static void count_act(struct storage *s, bool look, int by)
+static void count_act(struct storage *s, enum act_kind kind, int by)
 {
     s->running += by;
-    s->looks += look ? by : 0;
+    s->of_kind[kind] += by;
     if (!s->running)
         pthread_cond_broadcast(&s->idle);
 }
@@ -556,7 +560,7 @@ static void *run_act(void *arg)
     struct storage *s = t->s;
     struct store store = {.fd = -1};
     struct err e = {0};
-    bool look = is_look(t->ask);
+    enum act_kind kind = kind_of(t->ask);
     bool in_folder = t->ask->op != WEFT__V1__STORAGE_OP__STORAGE_LOOK &&
                      t->ask->op != WEFT__V1__STORAGE_OP__STORAGE_FIND;
     int rc = in_folder ? open_store(t, &store, &e) : 0;
@@ -573,7 +577,7 @@ static void *run_act(void *arg)
     store_close(&store);
     act_free(t);
     pthread_mutex_lock(&s->mutex);
-    count_act(s, look, -1);
+    count_act(s, kind, -1);
     pthread_mutex_unlock(&s->mutex);
     return NULL;
 }
@@ -602,10 +606,9 @@ void storage_ask(struct storage *s, const Weft__V1__Storage *ask, const char *cl
     pthread_attr_init(&at);
     pthread_attr_setdetachstate(&at, PTHREAD_CREATE_DETACHED);
     pthread_mutex_lock(&s->mutex);
-    // Data may lie on a file system that hangs: then looks take no room from what running jobs need.
-    bool room = is_look(ask) ? s->looks < LOOK_THREADS : s->running - s->looks < ACTS_MAX;
+    bool room = s->of_kind[kind_of(ask)] < threads_of[kind_of(ask)];
     if (known && room && !pthread_create(&thread, &at, run_act, t)) {
-        count_act(s, is_look(ask), 1);
+        count_act(s, kind_of(ask), 1);
         t = NULL;
     }
     pthread_mutex_unlock(&s->mutex);

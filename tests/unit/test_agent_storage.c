@@ -484,7 +484,7 @@ static void looks_at_data_that_hangs_leave_room_for_other_acts(void **state)
     struct rig *r = *state;
     char at[100], path[] = "hung/x", *paths[] = {path};
     struct pollfd p = {.fd = storage_fd(r->a), .events = POLLIN};
-    Weft__V1__StorageDone *looked, *written;
+    Weft__V1__StorageDone *looked, *written, *rows;
     snprintf(at, sizeof at, "%s/hung", r->root);
     int server = mount_hung(at);
     if (server < 0)
@@ -500,14 +500,21 @@ static void looks_at_data_that_hangs_leave_room_for_other_acts(void **state)
     storage_ask(r->a, &r->ask, "cluster-1");
     while (!(written = storage_next(r->a)))
         (void)poll(&p, 1, 60000);
+    r->ask.op = OP(ROWS);
+    storage_ask(r->a, &r->ask, "cluster-1");
+    while (!(rows = storage_next(r->a)))
+        (void)poll(&p, 1, 60000);
     close(server); // ends what hangs
     assert_int_equal(umount2(at, MNT_DETACH), 0);
     assert_false(looked->ok);
     assert_non_null(strstr(looked->why, "too many"));
     if (!written->ok || written->op != OP(WRITE))
         fail_msg("%s", written->why);
+    assert_int_equal(rows->op, OP(ROWS));
+    assert_null(strstr(rows->why, "too many"));
     let_go(looked);
     let_go(written);
+    let_go(rows);
 }
 
 static void an_act_that_it_does_not_know_is_answered_too(void **state)
