@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // weft, the client: the table of its verbs. Help, usage and completion are made from the rows.
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/base/buf.h"
 #include "common/base/plain.h"
@@ -308,8 +310,26 @@ static int run_verb(const struct verb *v, int argc, char **argv)
     return CLIENT_FAILED;
 }
 
+static void end_by_signal(int signal)
+{
+    enum { ENDED_BY = 128 };
+    _exit(ENDED_BY + signal);
+}
+
+// Process 1 of a container gets no signal that it has not asked for. What ends any other process must end
+// it too, until a verb reads its signals itself.
+static void ask_for_signals(void)
+{
+    const struct sigaction end = {.sa_handler = end_by_signal};
+    if (getpid() != 1)
+        return;
+    (void)sigaction(SIGTERM, &end, NULL);
+    (void)sigaction(SIGINT, &end, NULL);
+}
+
 int main(int argc, char **argv)
 {
+    ask_for_signals();
     const char *word = argc < 2 ? NULL : argv[1];
     if (!word) {
         print_help(stderr);

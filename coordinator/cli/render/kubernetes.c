@@ -162,20 +162,21 @@ static void print_container(const struct render_facts *f, const char *name, cons
                "    - {name: WORLD_SIZE, value: \"%d\"}\n"
                "    - {name: MASTER_ADDR, value: \"%s\"}\n"
                "    - {name: MASTER_PORT, value: \"%d\"}\n"
-               "    - {name: POD_IP, valueFrom: {fieldRef: {fieldPath: status.podIP}}}\n"
-               "    - {name: POD_UID, valueFrom: {fieldRef: {fieldPath: metadata.uid}}}\n"
                "    - {name: HOME, value: /tmp}\n"
                "    - {name: TMPDIR, value: /tmp}\n",
                f->nodes, leader, RENDER_PORT);
     if (f->o->secret)
         buf_puts(out, "    - {name: WEFT_SECRET_FILE, value: " MOUNT_SECRET "/secret}\n");
-    buf_printf(out,
-               "    ports:\n"
-               "    - {name: weft, containerPort: %d}\n"
-               "    resources:\n"
-               "      requests: {cpu: \"%d\", memory: %" PRIu64 "Mi}\n"
-               "      limits: {cpu: \"%d\"",
-               RENDER_PORT, f->cores, f->memory_mib, f->cores);
+    buf_printf(
+        out,
+        "    ports:\n"
+        "    - {name: weft, containerPort: %d}\n"
+        "    readinessProbe: # the cluster's name is written once the leader has taken this pod\n"
+        "      exec: {command: [sh, -c, \"test -e /tmp/weft-*/*/.weft/*/worker/cluster\"]}\n"
+        "    resources:\n"
+        "      requests: {cpu: \"%d\", memory: %" PRIu64 "Mi}\n"
+        "      limits: {cpu: \"%d\"",
+        RENDER_PORT, f->cores, f->memory_mib, f->cores);
     if (f->job->resources.kind == JOB_CUDA)
         buf_printf(out, ", nvidia.com/gpu: \"%d\"", f->per_node);
     buf_puts(out, "}\n"
