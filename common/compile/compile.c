@@ -377,6 +377,7 @@ int compile_job(const struct job *job, build_fn build, const struct compile_opti
         rc = compile_program(&p, PROGRAM_EVAL);
     if (!rc && !o->only && evaluates && job->eval.sample.prompt)
         rc = compile_sampling(&p);
+    out->sharding->rules.whole_seq = is_cached(out->holder); // what is explained is the holder
     for (int s = 0; s < out->nstages && !rc; s++)
         rc = plan_stage(&p, s);
     if (rc)

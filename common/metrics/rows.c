@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -12,7 +13,7 @@
 
 #include "common/base/heap.h"
 
-enum { READ_BYTES = 1 << 20, DEPTH_MAX = 32, BYTE_VALUES = 256 };
+enum { READ_BYTES = 1 << 20, DEPTH_MAX = 32 };
 
 void rows_init(struct rows *r, const char *const *keys, int nkeys)
 {
@@ -36,7 +37,7 @@ void rows_clear(struct rows *r)
 
 static const char *skip_string(const char *p) // from behind its first quote
 {
-    static const bool plain[BYTE_VALUES] = {
+    static const bool plain[UCHAR_MAX + 1] = {
         [' '] = true, ['!'] = true, ['#' ... '['] = true, [']' ... 255] = true};
     for (;; p++) {
         while (plain[(unsigned char)*p])
@@ -53,7 +54,7 @@ static const char *skip_string(const char *p) // from behind its first quote
 // A number, true, false or null.
 static const char *skip_word(const char *p)
 {
-    static const bool in_word[BYTE_VALUES] = {
+    static const bool in_word[UCHAR_MAX + 1] = {
         ['0' ... '9'] = true, ['a' ... 'z'] = true, ['-'] = true,
         ['+'] = true,         ['.'] = true,         ['E'] = true};
     const char *from = p;

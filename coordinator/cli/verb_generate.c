@@ -361,17 +361,19 @@ static int put_piece(const char *s, size_t n, struct err *e)
 // which is said at the end of every verb (main.c).
 static int show(struct generate *v, const char *s, size_t len, struct err *e)
 {
-    int rc = 0;
-    while (len && !rc) {
+    while (len) {
         size_t n = len < PIECE ? len : PIECE;
         while (n < len && n > PIECE / 2 && ((unsigned char)s[n] & 0xc0) == 0x80)
             n--; // not within a character of UTF-8
-        rc = local_ranks_wait(&v->ranks, STDOUT_FILENO, POLLOUT, e);
-        rc = rc ? rc : put_piece(s, n, e);
+        int rc = local_ranks_wait(&v->ranks, STDOUT_FILENO, POLLOUT, e);
+        if (!rc)
+            rc = put_piece(s, n, e);
+        if (rc)
+            return rc;
         s += n;
         len -= n;
     }
-    return rc;
+    return 0;
 }
 
 static int show_json(struct generate *v, const struct generated *t, struct err *e)
