@@ -468,7 +468,7 @@ int worker_daemon_close(struct worker_daemon *d)
     poll_loop_drop(d->on_storage);
     say_goodbye(d);
     supervise_close(d->supervise);
-    sinks_close(d->sinks);
+    sinks_close(d->sinks, d->c->sinks_wait);
     buf_clear(&d->lacks);
     storage_close(d->storage);
     rpc_close(d->rpc);

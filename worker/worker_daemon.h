@@ -27,7 +27,8 @@ struct worker_daemon_config {
     const char *runs;         // where ranks meet (observe_runs)
     const char *const *sinks; // NAME=COMMAND
     int nsinks;
-    struct agent_config agent; // all but seed and incarnation
+    void (*sinks_wait)(const char *names); // as of sinks_close; may be null
+    struct agent_config agent;             // all but seed and incarnation
 };
 struct worker_daemon;
 

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "common/base/plain.h"
 #include "common/base/system.h"
 #include "worker/worker_daemon.h"
 #include "worker/worker_setup.h"
@@ -67,6 +68,11 @@ static void on_stop(void *ctx, uint32_t events)
         worker_daemon_stop(w->daemon);
 }
 
+static void report_sinks(const char *names)
+{
+    plain_error("waits for sinks that do not end, and ends them soon: %s", names);
+}
+
 static int run_daemon(struct own_worker *w, const struct worker_daemon_config *c, struct err *e)
 {
     struct poll_loop *loop = NULL;
@@ -111,7 +117,10 @@ int own_worker_run(struct own_worker *w, struct err *e)
         o.sinks[o.nsinks] = w->sinks[o.nsinks];
     system_raise_limits();
     int rc = worker_setup_open(&o, &setup, e);
-    rc = rc ? rc : run_daemon(w, &setup.c, e);
+    if (!rc) {
+        setup.c.sinks_wait = report_sinks;
+        rc = run_daemon(w, &setup.c, e);
+    }
     worker_setup_close(&setup);
     return rc;
 }

@@ -5,6 +5,7 @@ import http.server
 import json
 import os
 import pathlib
+import re
 import shlex
 import ssl
 import subprocess
@@ -33,7 +34,8 @@ def weft_run(run, *more):
 
 def test_a_run_is_followed_by_its_sinks_and_stopped_by_none(place, toy):
     run = runs.Run(place, runs.job(toy, 2, metrics={"sinks": ["tensorboard", "keeps", "dies", "hangs", "absent"]}), "mine")
-    assert weft_run(run).code == 0
+    end = weft_run(run)
+    assert end.code == 0 and re.search(r"waits for sinks .*: .*\bhangs\b", end.err), end
     (store,) = run.stores()
     assert weft_run(run, "-s", "train.steps=40").code == 0  # a second attempt, from step 30
     lines = [json.loads(line) for line in (place / "kept").read_text().splitlines()]

@@ -181,7 +181,7 @@ static void play_attempt(const char *command, const char *names, uint64_t attemp
     assert_string_equal(buf_str(&missing), "");
     during();
     sinks_end(s, 3);
-    sinks_close(s);
+    sinks_close(s, NULL);
     buf_clear(&missing);
 }
 
@@ -395,7 +395,7 @@ static void names_that_are_not_there_are_said(void **state)
     sinks_begin(s, 0, &a, &missing);
     assert_string_equal(buf_str(&missing), "wandb, mlflow");
     sinks_end(s, 0);
-    sinks_close(s);
+    sinks_close(s, NULL);
     buf_clear(&missing);
 }
 

@@ -55,7 +55,7 @@ struct feed {
     int64_t resumed_at, rest_ns;
     struct tail_attempts attempts;
     struct sink sinks[SINKS_MAX];
-    bool done[SINKS_MAX];
+    atomic_bool done[SINKS_MAX];
     int n;
 };
 
@@ -312,14 +312,34 @@ int sinks_open(const char *const *given, int n, int64_t rest_ns, struct sinks **
         rc = add_given(s, given[i], e);
     buf_clear(&own);
     if (rc)
-        sinks_close(s);
+        sinks_close(s, NULL);
     else
         *out = s;
     return rc;
 }
 
+static void report_wait(const struct sinks *s, void (*waits)(const char *names))
+{
+    enum { PATIENCE_MS = 1000, TURN_MS = 20 };
+    struct buf names = {0};
+    for (int ms = 0; ms <= PATIENCE_MS; ms += TURN_MS) {
+        buf_reset(&names);
+        list_for_each (at, &s->feeds) {
+            struct feed *f = list_entry(at, struct feed, link);
+            for (int i = 0; i < f->n && !atomic_load(&f->over); i++)
+                if (!atomic_load(&f->done[i]))
+                    buf_printf(&names, "%s%s", names.len ? ", " : "", f->sinks[i].name);
+        }
+        if (!names.len)
+            return;
+        clock_sleep_ms(TURN_MS);
+    }
+    waits(buf_str(&names));
+    buf_clear(&names);
+}
+
 // A thread that hangs in a file system is left to itself; its sinks die with this process.
-void sinks_close(struct sinks *s)
+void sinks_close(struct sinks *s, void (*waits)(const char *names))
 {
     struct timespec until;
     bool left = false;
@@ -331,6 +351,8 @@ void sinks_close(struct sinks *s)
         (void)eventfd_write(f->wake, 1);
     }
     clock_gettime(CLOCK_MONOTONIC, &until);
+    if (waits)
+        report_wait(s, waits);
     until.tv_sec += s->rest_ns / CLOCK_S + FOLDER_S;
     list_for_each (at, &s->feeds) {
         struct feed *f = list_entry(at, struct feed, link);

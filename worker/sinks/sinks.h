@@ -25,5 +25,6 @@ int sinks_open(const char *const *given, int n, int64_t rest_ns, struct sinks **
 // has not, for people.
 void sinks_begin(struct sinks *s, int slot, const Weft__Rank__Assign *a, struct buf *missing);
 void sinks_end(struct sinks *s, int slot); // of any rank
-// Ends what lives, after that time. Null is fine.
-void sinks_close(struct sinks *s);
+// Ends what lives, after that time. Null is fine. `waits`, or null, is called once if that lasts, with the
+// names of the sinks that are waited for.
+void sinks_close(struct sinks *s, void (*waits)(const char *names));
