@@ -291,13 +291,13 @@ void ls_print_text(const struct ls *l, struct buf *out)
     if (!l->n)
         buf_puts(out, "no checkpoints\n");
     else
-        buf_printf(out, "%10s %6s %7s %14s  %-9s %s%s\n", "step", "attempt", "shards", "bytes",
+        buf_printf(out, "%10s %7s %7s %14s  %-9s %s%s\n", "step", "attempt", "shards", "bytes",
                    "state", print_loss(NULL, losses, loss), "directory");
     for (int i = 0; i < l->n; i++) {
         const struct ls_item *x = &l->items[i];
         (void)print_loss(x, losses, loss);
         if (x->unused) {
-            plain_line(out, "%10s %6s %7s %14s  %-9s %s%s", "-", "-", "-", "-", "unused", loss,
+            plain_line(out, "%10s %7s %7s %14s  %-9s %s%s", "-", "-", "-", "-", "unused", loss,
                        x->dir);
             plain_line(out, "           %s", x->errors[0]);
             continue;
@@ -307,7 +307,7 @@ void ls_print_text(const struct ls *l, struct buf *out)
                             : !x->committed ? "open"
                             : l->deep       ? "verified"
                                             : "ok";
-        plain_line(out, "%10" PRId64 " %6" PRId64 " %7d %14" PRIu64 "  %-9s %s%s", x->step,
+        plain_line(out, "%10" PRId64 " %7" PRId64 " %7d %14" PRIu64 "  %-9s %s%s", x->step,
                    x->attempt, x->shards, x->bytes, state, loss, x->dir);
         for (int k = 0; k < x->nerrors; k++)
             plain_line(out, "           %s", x->errors[k]);

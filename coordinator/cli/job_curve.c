@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <math.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "common/base/clock.h"
@@ -31,6 +32,7 @@ void job_curve_init(struct job_curve *c)
 void job_curve_clear(struct job_curve *c)
 {
     rows_clear(&c->rows);
+    buf_clear(&c->tail);
     cli_link_close(&c->link);
 }
 
@@ -79,6 +81,7 @@ static void take_rows(struct job_curve *c)
 static void end_reading(struct job_curve *c, bool failed)
 {
     c->whole = true;
+    buf_reset(&c->tail);
     c->whole_ns = clock_mono_ns();
     c->failed = failed;
     if (failed)
@@ -105,11 +108,21 @@ static void read_file(struct job_curve *c, const char *store)
 
 static void take_piece(struct job_curve *c, const Weft__V1__RowsReply *piece)
 {
-    size_t taken = rows_add_lines(&c->rows, (const char *)piece->text.data, piece->text.len);
-    take_rows(c);
-    c->ask.from = c->rows.at;
-    if (!taken) // the file ends there, or in a line that is being written
+    if (!piece->text.len) { // the file ends there, or in a line that is being written
         end_reading(c, false);
+        return;
+    }
+    struct buf *tail = &c->tail;
+    buf_append(tail, piece->text.data, piece->text.len);
+    size_t taken = rows_add_lines(&c->rows, tail->data, tail->len);
+    take_rows(c);
+    tail->len -= taken;
+    memmove(tail->data, tail->data + taken, tail->len);
+    if (tail->len >= ROW_BYTES_MAX) { // no row is so long: it is passed over
+        c->rows.at += (int64_t)tail->len;
+        buf_reset(tail);
+    }
+    c->ask.from = c->rows.at + (int64_t)tail->len;
 }
 
 // Waits for one event of the call.
@@ -167,15 +180,17 @@ void job_curve_draw(const struct job_curve *c, const struct chart_text *t, struc
     static const char *const names[] = {"loss", "eval_loss"};
     struct chart chart = {.x_name = "step"};
     struct arena a;
+    size_t most = 0; // a curve has two points
     arena_init(&a);
     for (int i = 0; i < 2; i++) {
         double *x = arena_array(&a, double, BOUNDED_POINTS);
         double *y = arena_array(&a, double, BOUNDED_POINTS);
         size_t n = bounded_curve_points(from[i], x, y);
+        most = n > most ? n : most;
         if (n)
             chart.curve[chart.ncurves++] = (struct curve){names[i], x, y, n};
     }
-    if (chart.ncurves)
+    if (most > 1)
         chart_braille(&chart, t, out);
     arena_clear(&a);
 }

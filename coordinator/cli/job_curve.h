@@ -6,6 +6,7 @@
 #pragma once
 #include <stdbool.h>
 
+#include "common/base/buf.h"
 #include "common/metrics/bounded_curve.h"
 #include "common/metrics/chart.h"
 #include "common/metrics/rows.h"
@@ -32,6 +33,7 @@ struct job_curve {
     bool failed;               // then: it could not be read
     int64_t whole_ns;          // since when
     struct rows rows;          // those of one piece
+    struct buf tail;           // behind the last whole line of what came
     struct cli_link link;
     struct cli_link_stream stream;
     Weft__V1__RowsRequest ask;
@@ -45,6 +47,6 @@ bool job_curve_read(struct job_curve *c, const struct cli_link *of, const char *
 // There may be more to read.
 void job_curve_again(struct job_curve *c);
 void job_curve_report(struct job_curve *c, const Weft__Rank__StepReport *r);
-// Appends nothing as long as there is no point.
+// Appends nothing before there are two points.
 void job_curve_draw(const struct job_curve *c, const struct chart_text *t, struct buf *out);
 void job_curve_clear(struct job_curve *c);

@@ -12,6 +12,7 @@
 #include "coordinator/cli/cli_print.h"
 
 static volatile sig_atomic_t continued; // since the lines were drawn
+static volatile sig_atomic_t below;     // and then stood still behind a line break of ours
 
 static void note_continue(int sig)
 {
@@ -26,6 +27,7 @@ static void stop_below(int sig)
     struct sigaction usual = {.sa_handler = SIG_DFL}, ours;
     sigset_t this, before;
     plain_end_line();
+    below = 1;
     sigemptyset(&this);
     sigaddset(&this, sig);
     sigaction(sig, &usual, &ours);
@@ -69,6 +71,8 @@ void live_erase(struct live *l)
         rows += 1 + (l->width[i] > 0 ? (l->width[i] - 1) / columns : 0);
     if (rows && !continued && is_in_front())
         plain_erase_lines(stdout, rows);
+    else if (rows && continued && !below)
+        putchar('\n'); // somebody stopped it from elsewhere: the picture stays
     l->lines = 0;
 }
 
@@ -108,7 +112,7 @@ void live_draw(struct live *l, const char *picture, size_t len)
     struct buf out = {0};
     const char *end = is_in_front() ? picture + len : picture;
     live_erase(l);
-    continued = 0;
+    continued = below = 0;
     l->columns = screen_columns();
     l->height = screen_lines();
     for (const char *p = picture; p < end && l->lines < LIVE_LINES; p++) {

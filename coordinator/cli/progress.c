@@ -103,11 +103,11 @@ static void describe_phase(const struct progress *p, struct buf *out)
     size_t state = (size_t)p->state;
     if (runs)
         buf_puts(out, !p->steps ? "evaluates" : p->stepped ? "trains" : "is at its first step");
-    else if (state < sizeof phases / sizeof *phases && phases[state])
+    else if (!p->left && state < sizeof phases / sizeof *phases && phases[state])
         buf_puts(out, phases[state]);
-    if (p->attempt > 1 && job_ended(p->state) < 0)
+    if (p->attempt > 1 && !p->left && job_ended(p->state) < 0)
         buf_printf(out, " (attempt %llu)", (unsigned long long)p->attempt);
-    if (!(step_ms > 0) || (job_ended(p->state) < 0 && !p->stepped))
+    if (!(step_ms > 0) || !(p->left || job_ended(p->state) >= 0 || (runs && p->stepped)))
         return;
     buf_printf(out, "%s%.3g %s a step", out->len ? "  " : "",
                step_ms < 1000 ? step_ms : step_ms / 1000, step_ms < 1000 ? "ms" : "s");
@@ -375,6 +375,7 @@ void progress_say(struct progress *p, const char *text)
 
 void progress_leave(struct progress *p)
 {
+    p->left = true;
     if (p->curve && p->state)
         show_picture(p, clock_mono_ns());
     if (p->live.lines)

@@ -30,6 +30,7 @@ struct progress {
     bool tokens;
     char text[1024]; // why it waits, how it ended; "" while there is nothing to say
     bool reported, evaluated, unsaved;
+    bool left;                   // nobody runs it: it waits for no devices
     bool stepped;                // in this attempt, as far as it was watched
     int64_t shown_ns, said_step; // of the last line of steps
     int64_t eta_ns, eta_step;    // when and at which step counting began; -1 if not yet

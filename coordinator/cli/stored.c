@@ -110,7 +110,10 @@ int stored_logs(struct stored *s, const Weft__V1__LogsRequest *request,
     Weft__V1__LogAsk ask;
     arena_init(&a);
     const Weft__V1__JobStatus *job = coord_status(s->coord, request->job, &a, e);
-    if (!job) {
+    if (job && request->attempt > job->attempt)
+        err_set(e, ERR_INVALID, "there is no attempt %llu of the job yet: its newest is %llu",
+                (unsigned long long)request->attempt, (unsigned long long)job->attempt);
+    if (!job || request->attempt > job->attempt) {
         arena_clear(&a);
         return refuse(code, e);
     }

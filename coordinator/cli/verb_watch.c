@@ -55,6 +55,7 @@ static int show_stored(struct cli_link *l, const Weft__V1__JobRequest *req, stru
     if (rc)
         return rc;
     weft__v1__watch_update__init(&update);
+    p->left = true;
     update.status = (Weft__V1__JobStatus *)(void *)m;
     progress_update(p, &update);
     cli_link_free(m);

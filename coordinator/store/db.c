@@ -21,7 +21,7 @@
 #include "common/base/heap.h"
 
 enum { ROOM_BYTES = 512 << 10 };
-enum { DB_VERSION = 15 }; // another number: databases of before are refused
+enum { DB_VERSION = 16 }; // another number: databases of before are refused
 
 enum { // statements of a table
     PUT,

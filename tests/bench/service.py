@@ -27,7 +27,7 @@ def cpu_s(pid):
 def page(c, job, attempt, rank=0):
     """A rank's page, read from the file itself: no daemon is in the measurement."""
     try:
-        raw = (c.place / "weft" / "runs" / f"{job}.e{attempt}" / f"page-{rank:04d}").read_bytes()
+        raw = (c.place / "weft" / "runs" / f"{job}.a{attempt}" / f"page-{rank:04d}").read_bytes()
     except OSError:
         return None
     return runs.Page(raw) if len(raw) >= runs.Page.LAYOUT.size and raw[:4] == b"tfew" else None
