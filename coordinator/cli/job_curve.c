@@ -81,6 +81,7 @@ static void take_rows(struct job_curve *c)
 static void end_reading(struct job_curve *c, bool failed)
 {
     c->whole = true;
+    c->ask.from = c->rows.at;
     buf_reset(&c->tail);
     c->whole_ns = clock_mono_ns();
     c->failed = failed;

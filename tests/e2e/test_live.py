@@ -189,3 +189,9 @@ def test_who_joins_late_sees_the_curve_from_its_beginning(one, noise):
     assert t.end.code == 0 and t.count("^test SUCCEEDED  step 60/60 ") == 1 and first_tick(t.lines) <= 10, t.lines
     ended = Terminal([runs.WEFT, "watch", job, "--coordinator", one.address])
     assert braille(ended.lines) == braille(t.lines) and first_tick(ended.lines) <= 10, ended.lines
+    file = one.store(job) / "metrics.jsonl"  # a row may be longer than a piece in which they come
+    rows = file.read_text().splitlines(keepends=True)
+    rows[9] = rows[9].replace("{", '{"samples":["' + "x" * 700_000 + '"],', 1)
+    file.write_text("".join(rows))
+    long = Terminal([runs.WEFT, "watch", job, "--coordinator", one.address])
+    assert braille(long.lines) == braille(t.lines), long.lines
