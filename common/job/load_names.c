@@ -33,6 +33,9 @@ static bool read_list(const struct setting *s, int least, const char *what, stru
     for (const struct tree_node *n = s->node->first; n; n = n->next, i++) {
         struct setting item = setting_item(s, n, i);
         ok = read_name(&item, &names[i]) && ok;
+        for (int k = 0; k < i && ok; k++)
+            if (strcmp(names[k], names[i]) == 0)
+                ok = setting_error(&item, "'%.100s' is there twice", names[i]);
     }
     return ok;
 }

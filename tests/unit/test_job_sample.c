@@ -136,6 +136,8 @@ static void tags_are_words_that_a_list_may_have(void **state)
         BYTES "tags: [ok, a b]\n",
         "job.yaml:5:12: tags[1]: 'a b' will not do: words by which `weft jobs --tag` finds "
         "it, each of 1 to 63 of a-z 0-9 . _ - and with a letter or digit first\n");
+    expect_errors(BYTES "notify: [ops, chat, ops]\n",
+                  "job.yaml:5:21: notify[2]: 'ops' is there twice\n");
     expect_errors(BYTES "tags: [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q]\n",
                   "job.yaml:5:7: tags: must have 0 to 16 names\n");
 }
