@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -353,6 +354,7 @@ static void take_answers(struct coord_daemon *d, struct coord_out *out)
                                        .wall_ms = clock_wall_ms(),
                                        .target = answer.receiver,
                                        .posted = answer.result,
+                                       .id = answer.id,
                                        .result = answer.why};
         if (answer.result != POST_TAKEN)
             log_warn("coordinator", "notice %s was not taken by %s: %s", answer.id, answer.receiver,
@@ -394,6 +396,11 @@ static void feed_watchdog(struct coord_daemon *d)
     notify_service("WATCHDOG=1");
 }
 
+int coord_daemon_check_notify(const char *const *notify, int n, struct err *e)
+{
+    return webhooks_check(notify, n, e);
+}
+
 int coord_daemon_open(const struct coord_daemon_config *c, struct coord_daemon **out, struct err *e)
 {
     struct coord_daemon *d = heap_alloc(sizeof *d);
@@ -420,6 +427,15 @@ int coord_daemon_open(const struct coord_daemon_config *c, struct coord_daemon *
     return 0;
 }
 
+// Asked again it waits for nothing.
+static void take_stop(struct coord_daemon *d)
+{
+    eventfd_t times = 1;
+    (void)eventfd_read(d->c->stop, &times); // leaves a signalfd as it is
+    d->stop_ns = clock_mono_ns() + (d->stop_ns || times > 1 ? 0 : d->c->last_notices_ns);
+    coord_stops(d->coord);
+}
+
 int coord_daemon_run(struct coord_daemon *d, struct err *e)
 {
     for (;;) {
@@ -429,14 +445,12 @@ int coord_daemon_run(struct coord_daemon *d, struct err *e)
                                 [FD_NOTICES] = {-1, POLLIN, 0}};
         if (d->webhooks && !d->room_ns)
             p[FD_NOTICES].fd = webhooks_fd(d->webhooks);
-        if (d->stop_ns)
-            p[FD_STOP].fd = -1;
         for (int i = 0; i < DOORS; i++)
             p[FD_HTTP + i] = (struct pollfd){d->http[i] ? http_fd(d->http[i]) : -1, POLLIN, 0};
         if (poll(p, FDS, wait_ms(d)) < 0 && errno != EINTR)
             return err_errno(e, ERR_INTERNAL, "cannot wait for events");
         if (p[FD_STOP].revents)
-            d->stop_ns = clock_mono_ns() + d->c->last_notices_ns;
+            take_stop(d);
         if (d->stop_ns &&
             (clock_mono_ns() >= d->stop_ns || d->room_ns || !coord_has_unsent(d->coord)))
             return 0;
@@ -448,6 +462,18 @@ int coord_daemon_run(struct coord_daemon *d, struct err *e)
             return rc;
         feed_watchdog(d);
     }
+}
+
+void coord_daemon_unsent(const struct coord_daemon *d, struct buf *to)
+{
+    struct coord_receiver *all;
+    struct arena a;
+    arena_init(&a);
+    for (int i = 0, n = coord_receivers(d->coord, &a, &all); i < n; i++)
+        if (all[i].waiting)
+            buf_printf(to, "%s%lld to %s", to->len ? ", " : "", (long long)all[i].waiting,
+                       all[i].name);
+    arena_clear(&a);
 }
 
 const char *coord_daemon_bound(const struct coord_daemon *d, int i)

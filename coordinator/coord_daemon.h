@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "common/base/buf.h"
 #include "common/base/err.h"
 
 enum { LISTEN_MAX = 8 };
@@ -29,18 +30,24 @@ struct coord_daemon_config { // strings are borrowed
     int64_t lease_ns;          // 0: the decider's default
     const char *const *notify; // receivers of notices (serve/webhooks.h)
     int nnotify;
-    int64_t last_notices_ns; // how long notices that were not tried yet hold up a stop
-    bool restored;           // a person says that the database was put back from a copy
-    int stop;                // asks to stop by being readable: a signalfd, an eventfd
+    // How long notices that were not tried yet hold up a stop. Then `stop` is an eventfd, and to write
+    // to it again asks to stop at once.
+    int64_t last_notices_ns;
+    bool restored; // a person says that the database was put back from a copy
+    int stop;      // asks to stop by being readable: a signalfd, an eventfd
 };
 struct coord_daemon;
 
+// Whether it would open with these receivers, before anything is made. ERR_INVALID.
+int coord_daemon_check_notify(const char *const *notify, int n, struct err *e);
 // ERR_INVALID, ERR_EXISTS, ERR_DATA: what a person must mend. The caller has blocked its signals
 // before, since threads are started that inherit the mask.
 int coord_daemon_open(const struct coord_daemon_config *c, struct coord_daemon **out,
                       struct err *e);
 // 0: it was asked to stop. ERR_IO from a transaction: start again from what is durable.
 int coord_daemon_run(struct coord_daemon *d, struct err *e);
+// How many notices wait, and for whom, once it has stopped: "1 to ops, 2 to chat".
+void coord_daemon_unsent(const struct coord_daemon *d, struct buf *to);
 // The address of listen[i], with the port that it got.
 const char *coord_daemon_bound(const struct coord_daemon *d, int i);
 void coord_daemon_close(struct coord_daemon *d); // null is fine

@@ -47,11 +47,12 @@ static int open_log(struct own_coordinator *o, const char *folder, struct err *e
 static void *run_coordinator(void *arg)
 {
     struct own_coordinator *o = arg;
-    if (!coord_daemon_run(o->daemon, &o->why))
-        return NULL;
-    log_error("coordinator", "%s", o->why.text);
-    if (o->broken >= 0)
-        (void)eventfd_write(o->broken, 2);
+    if (coord_daemon_run(o->daemon, &o->why)) {
+        log_error("coordinator", "%s", o->why.text);
+        if (o->broken >= 0)
+            (void)eventfd_write(o->broken, 2);
+    }
+    (void)eventfd_write(o->over, 1);
     return NULL;
 }
 
@@ -59,13 +60,14 @@ int own_coordinator_open(struct own_coordinator *o, const char *folder, int brok
 {
     *o = (struct own_coordinator){.folder = open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC),
                                   .stop = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK),
+                                  .over = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK),
                                   .broken = broken,
                                   .log = -1,
                                   .listen = o->listen,
                                   .tls_dir = o->tls_dir,
                                   .notify = o->notify,
                                   .nnotify = o->nnotify};
-    if (o->folder < 0 || o->stop < 0)
+    if (o->folder < 0 || o->stop < 0 || o->over < 0)
         return err_errno(e, ERR_IO, "%s", folder);
     snprintf(o->address, sizeof o->address, "unix:/proc/self/fd/%d/sock", o->folder);
     o->c = (struct coord_daemon_config){.state = folder,
@@ -85,12 +87,30 @@ int own_coordinator_open(struct own_coordinator *o, const char *folder, int brok
     return rc;
 }
 
+void own_coordinator_stop(struct own_coordinator *o)
+{
+    if (o->runs)
+        (void)eventfd_write(o->stop, 1);
+}
+
+static void join_thread(struct own_coordinator *o)
+{
+    if (o->runs)
+        pthread_join(o->thread, NULL);
+    o->runs = false;
+}
+
+void own_coordinator_unsent(struct own_coordinator *o, struct buf *to)
+{
+    join_thread(o);
+    if (o->daemon)
+        coord_daemon_unsent(o->daemon, to);
+}
+
 void own_coordinator_close(struct own_coordinator *o)
 {
-    if (o->runs) {
-        (void)eventfd_write(o->stop, 1);
-        pthread_join(o->thread, NULL);
-    }
+    own_coordinator_stop(o);
+    join_thread(o);
     coord_daemon_close(o->daemon);
     if (o->log > 0) {
         log_to(STDERR_FILENO);
@@ -100,5 +120,7 @@ void own_coordinator_close(struct own_coordinator *o)
         close(o->folder);
     if (o->stop > 0)
         close(o->stop);
+    if (o->over > 0)
+        close(o->over);
     *o = (struct own_coordinator){.why = o->why};
 }

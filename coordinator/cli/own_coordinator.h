@@ -23,6 +23,7 @@ struct own_coordinator {
     bool runs; // the thread was started
     char address[OWN_ADDRESS];
     int folder, stop, log; // descriptors
+    int over;              // an eventfd that is readable once it has stopped
     int broken;     // an eventfd of the owner's that gets a 2 when the loop fails; −1: none
     struct err why; // then, once it is closed
     // Set before it is opened, or null: where hosts of an allocation reach it, and its authority.
@@ -36,4 +37,9 @@ bool own_coordinator_find(const char *folder, int *fd, char address[OWN_ADDRESS]
 // It listens when this returns. The caller holds FOLDER's lock, and has blocked the signals that it
 // reads. Clear a zeroed struct with own_coordinator_close, after a failure too.
 int own_coordinator_open(struct own_coordinator *o, const char *folder, int broken, struct err *e);
+// Asks it to stop. Notices that were not tried yet it sends before, for 5 s at most; asked again it stops
+// at once.
+void own_coordinator_stop(struct own_coordinator *o);
+// Waits until it has stopped. Appends how many notices were not sent, and to whom.
+void own_coordinator_unsent(struct own_coordinator *o, struct buf *to);
 void own_coordinator_close(struct own_coordinator *o);

@@ -64,6 +64,9 @@ static int check_source(struct run *r)
 static int check_receivers(const struct run *r)
 {
     const struct args_pairs *given = &r->args->notify;
+    struct err e = {0};
+    if (coord_daemon_check_notify(given->v, given->n, &e))
+        return usage(r->verb, e.text);
     for (int i = 0; i < r->job.notify.n; i++) {
         const char *name = ((const char *const *)r->job.notify.items)[i];
         size_t len = strlen(name);

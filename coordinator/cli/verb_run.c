@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "common/base/duration.h"
 #include "common/base/folder.h"
 #include "common/base/plain.h"
 #include "coordinator/cli/cli_link.h"
@@ -30,6 +31,7 @@
 #include "coordinator/cli/run_left.h"
 
 enum { POLL_MS = 100, UPDATES_AT_ONCE = 64 };
+enum { QUIET_MS = 500 };       // so long notices may hold up the end before that is said
 enum { LAST_WORDS_MS = 1000 }; // that a terminal gets to take after an interruption
 
 // ---- what people read ----
@@ -140,6 +142,10 @@ static void print_command(struct run *r)
                      ? arena_printf(&r->arena, "%.*s=URL", (int)(value - pair), pair)
                      : pair,
                  true);
+    }
+    if (r->args->grace_ns) {
+        buf_puts(&line, " --grace ");
+        duration_print(r->args->grace_ns, &line);
     }
     progress_say(&r->progress, buf_str(&line));
     buf_clear(&line);
@@ -545,6 +551,9 @@ static int open_run(struct run *r, struct err *e)
     for (int i = 0; i < 5; i++)
         if ((*flags[i] = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) < 0)
             return err_errno(e, ERR_IO, "cannot make an eventfd");
+    r->worker.attached = on_attached;
+    r->worker.stopped = on_stopped;
+    r->worker.ctx = r;
     r->coordinator.notify = r->args->notify.v;
     r->coordinator.nnotify = r->args->notify.n;
     int rc = own_worker_read_signals(&r->worker, e);
@@ -556,6 +565,32 @@ static int open_run(struct run *r, struct err *e)
     return rc;
 }
 
+// It waits for its last notices: until a signal comes, and not at all after a second one. `says`: false
+// where the terminal may stand still.
+static void stop_coordinator(struct run *r, bool says)
+{
+    struct pollfd fds[] = {{.fd = r->coordinator.over, .events = POLLIN},
+                           {.fd = r->worker.signals, .events = POLLIN}};
+    struct buf unsent = {0};
+    bool silent = !says;
+    int stops = r->stops;
+    own_coordinator_stop(&r->coordinator);
+    while (r->coordinator.runs && !is_raised(r->coordinator.over) && stops < 2 &&
+           r->stops == stops) {
+        if (!poll(fds, 2, silent ? -1 : QUIET_MS)) {
+            plain_error("sending the last notices; Ctrl-C: do not wait");
+            silent = true;
+        }
+        own_worker_take_signals(&r->worker);
+    }
+    own_coordinator_stop(&r->coordinator);
+    own_coordinator_unsent(&r->coordinator, &unsent);
+    if (unsent.len && says)
+        plain_error("notices that were not sent: %s", buf_str(&unsent));
+    buf_clear(&unsent);
+    own_coordinator_close(&r->coordinator);
+}
+
 // Waits until the client has said its last. After an interruption it is not waited for: it may be held
 // by a terminal that stands still, and people want to leave.
 static void join_client(struct run *r, pthread_t client)
@@ -564,7 +599,7 @@ static void join_client(struct run *r, pthread_t client)
                            {.fd = r->worker.signals, .events = POLLIN}};
     while (!is_raised(r->client_over)) {
         if (!poll(fds, 2, r->stops ? LAST_WORDS_MS : -1)) {
-            own_coordinator_close(&r->coordinator);
+            stop_coordinator(r, false);
             _exit(r->late ? SEVERAL_AGAIN : CLIENT_INTERRUPTED);
         }
         own_worker_take_signals(&r->worker);
@@ -598,9 +633,6 @@ static int run_threads(struct run *r, struct err *e)
     r->worker.sinks = r->args->sinks.v;
     r->worker.nsinks = r->args->sinks.n;
     r->worker.grace_ns = r->args->grace_ns;
-    r->worker.attached = on_attached;
-    r->worker.stopped = on_stopped;
-    r->worker.ctx = r;
     int rc = own_worker_run(&r->worker, e);
     raise_flag(r->worker_over);
     raise_flag(r->halted);
@@ -622,7 +654,7 @@ static int run_job(struct run *r)
         rc = SEVERAL_AGAIN;
     rc = lead_end(&r->lead, rc, r->worker.signal);
     cli_link_close(&r->link);
-    own_coordinator_close(&r->coordinator);
+    stop_coordinator(r, true);
     if (r->coordinator.why.code)
         e = r->coordinator.why;
     return e.code ? run_report_failure(r, &e, "see `weft doctor` and the log there", rc) : rc;

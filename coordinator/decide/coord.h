@@ -58,7 +58,7 @@ enum coord_event_kind {
     COORD_EV_ACT,      // call, who, role, act
     COORD_EV_TICK,     // time passed; at least every 100 ms while anything is open (coord_due)
     COORD_EV_REPLACED, // target: a host whose certificate another host uses now
-    COORD_EV_POSTED,   // target: a receiver to which COORD_POST went; posted, result: why not taken
+    COORD_EV_POSTED,   // target: a receiver; id: of COORD_POST; posted, result: why not taken
     COORD_EV_AUDIT, // who, role, verb, target, result: a call decided elsewhere gets its audit row
     COORD_EVENTS
 };
@@ -77,6 +77,7 @@ struct coord_event {
     enum audit_verb verb;
     const char *target, *result;
     enum post_result posted;
+    const char *id;     // POSTED
     const char *notice; // SUBMIT: for the reply; may be null
 };
 
@@ -169,6 +170,8 @@ struct coord_receiver { // of notices, for /metrics
     int64_t waiting, results[POST_RESULTS];
 };
 int coord_receivers(const struct coord *c, struct arena *a, struct coord_receiver **out);
+// It is to stop soon: a notice that was not tried yet waits no longer, though its receiver took none before.
+void coord_stops(struct coord *c);
 bool coord_has_unsent(const struct coord *c); // a notice was not tried yet, or is on its way
 // What a step report says besides, for /metrics; times in ms a step, negative: not known.
 struct job_rates {

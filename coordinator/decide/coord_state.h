@@ -56,6 +56,7 @@ struct coord {
     struct list notices;    // struct notice, oldest first
     struct receiver *receivers;
     int nreceivers;
+    bool stops; // notices that were not tried yet go at once
     uint64_t next_seq, next_audit;
     // When the database was found lost, or set back: hosts are asked what lies in their folders.
     int64_t lost_ms;

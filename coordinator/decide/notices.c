@@ -263,19 +263,29 @@ static struct notice *choose_next(const struct coord *c, const struct receiver *
     return best;
 }
 
+static bool has_untried(const struct coord *c, const struct receiver *r)
+{
+    const struct notice *next = r->waiting ? choose_next(c, r) : NULL;
+    return next && !next->tries;
+}
+
 static void send_next(struct coord *c, struct receiver *r)
 {
-    char id[ID_LEN + 24];
     struct notice *n;
     while ((n = choose_next(c, r)) && !job_find(c, n->job))
         drop_notice(c, n);
     if (!n)
         return;
-    snprintf(id, sizeof id, "%s-%" PRIu64, n->job, n->seq);
+    snprintf(r->posted, sizeof r->posted, "%s-%" PRIu64, n->job, n->seq);
     r->sent = n;
-    r->busy = true;
     n->tries++;
-    out_post(c, r->name, id, print_body(job_find(c, n->job), n, id, c->out->arena));
+    out_post(c, r->name, r->posted, print_body(job_find(c, n->job), n, r->posted, c->out->arena));
+}
+
+// When a receiver gets the next; 0: at once.
+static int64_t next_try(const struct coord *c, const struct receiver *r)
+{
+    return c->stops && has_untried(c, r) ? 0 : r->next_ns;
 }
 
 void notices_settle(struct coord *c)
@@ -284,7 +294,7 @@ void notices_settle(struct coord *c)
         judge_job(list_entry(it, struct job_record, touched));
     for (int i = 0; i < c->nreceivers; i++) {
         struct receiver *r = &c->receivers[i];
-        if (r->waiting && !r->busy && c->now_ns >= r->next_ns)
+        if (r->waiting && !*r->posted && c->now_ns >= next_try(c, r))
             send_next(c, r);
     }
 }
@@ -310,10 +320,11 @@ void notices_answer(struct coord *c, const struct coord_event *ev)
 {
     struct receiver *r = find_receiver(c, ev->target);
     struct arena *a = c->out->arena;
-    if (!r || !r->busy)
+    // After a disk that was full one may come of what was posted before it.
+    if (!r || !*r->posted || strcmp(r->posted, ev->id) != 0)
         return;
     struct notice *n = r->sent;
-    r->busy = false;
+    r->posted[0] = 0;
     r->sent = NULL;
     r->results[ev->posted]++;
     if (ev->posted == POST_FAILED) {
@@ -349,20 +360,23 @@ int64_t notices_due(const struct coord *c)
     int64_t due = 0;
     for (int i = 0; i < c->nreceivers; i++) {
         const struct receiver *r = &c->receivers[i];
-        if (r->waiting && !r->busy)
-            due = deadline_earlier(due, r->next_ns ? r->next_ns : c->stepped_ns);
+        int64_t at = next_try(c, r);
+        if (r->waiting && !*r->posted)
+            due = deadline_earlier(due, at ? at : c->stepped_ns);
     }
     return due;
 }
 
+void coord_stops(struct coord *c)
+{
+    c->stops = true;
+}
+
 bool coord_has_unsent(const struct coord *c)
 {
-    for (int i = 0; i < c->nreceivers; i++) {
-        const struct receiver *r = &c->receivers[i];
-        const struct notice *next = r->waiting ? choose_next(c, r) : NULL;
-        if (r->busy || (next && !next->tries))
+    for (int i = 0; i < c->nreceivers; i++)
+        if (*c->receivers[i].posted || has_untried(c, &c->receivers[i]))
             return true;
-    }
     return false;
 }
 

@@ -17,6 +17,7 @@ enum {
     NOTICE_PAUSE_S = 5,   // of a receiver that took none, twice as long after each further one
     NOTICE_PAUSE_MOST_S = 600,
     NOTICE_HOURS = 6, // after so long it is given up
+    NOTICE_ID = ID_LEN + 24,
 };
 
 struct notice {
@@ -32,8 +33,8 @@ struct notice {
 };
 struct receiver {
     char name[64];
-    struct notice *sent; // not answered yet; null, or its job is gone
-    bool busy;           // an answer is to come
+    struct notice *sent;    // not answered yet; null, or its job is gone
+    char posted[NOTICE_ID]; // its id; "": no answer is to come
     int waiting;
     int64_t pause_ns, next_ns; // when it gets the next
     int64_t results[POST_RESULTS];

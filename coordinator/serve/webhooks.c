@@ -296,25 +296,39 @@ static int start_thread(struct webhooks *w, struct err *e)
     return w->runs ? 0 : err_set(e, ERR_IO, "--notify: cannot start its thread");
 }
 
-int webhooks_open(const char *const *given, int n, int try_ms, struct webhooks **out, struct err *e)
+static int read_given(const char *const *given, int n, struct webhooks **out, struct err *e)
 {
     struct webhooks *w = heap_alloc(sizeof *w);
     int rc = 0;
-    *out = NULL;
+    *out = w;
     w->fd = -1;
-    w->try_ms = try_ms;
     list_init(&w->given);
     list_init(&w->open);
     list_init(&w->answered);
     pthread_mutex_init(&w->lock, NULL);
     for (int i = 0; i < n && !rc; i++)
         rc = add_receiver(w, given[i], e);
+    return rc;
+}
+
+int webhooks_check(const char *const *given, int n, struct err *e)
+{
+    struct webhooks *w;
+    int rc = read_given(given, n, &w, e);
+    webhooks_close(w);
+    return rc;
+}
+
+int webhooks_open(const char *const *given, int n, int try_ms, struct webhooks **out, struct err *e)
+{
+    struct webhooks *w;
+    int rc = read_given(given, n, &w, e);
+    w->try_ms = try_ms;
     if (!rc)
         rc = start_thread(w, e);
     if (rc)
         webhooks_close(w);
-    else
-        *out = w;
+    *out = rc ? NULL : w;
     return rc;
 }
 

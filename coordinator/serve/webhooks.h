@@ -20,6 +20,8 @@ struct webhooks;
 // takes `try_ms` at most, a third of it for the connection. ERR_INVALID, ERR_IO: what is wrong with which.
 int webhooks_open(const char *const *given, int n, int try_ms, struct webhooks **out,
                   struct err *e);
+// ERR_INVALID where webhooks_open would say so.
+int webhooks_check(const char *const *given, int n, struct err *e);
 const char *const *webhooks_names(const struct webhooks *w); // as many as were given
 int webhooks_fd(const struct webhooks *w);                   // readable: answers are there
 // The text is copied. PRE: there is a receiver of that name.

@@ -204,7 +204,7 @@ def test_what_cannot_start_here_ends_the_run_and_says_why(small):
 @pytest.mark.parametrize("sig", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupted_run_saves_and_names_the_command_that_continues_it(busy, sig):
     busy.file = busy.file.rename(busy.place / "a job.yaml")
-    change = ("-s", "train.seed=3", "-s", "name='test'")
+    change = ("-s", "train.seed=3", "-s", "name='test'", "--grace", "2m")
     process = start(busy, *change)
     await_first_checkpoint(busy, process)
     end = end_of(process, sig)

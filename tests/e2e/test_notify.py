@@ -4,6 +4,8 @@ that hang, redirect or answer without end are in tests/unit/test_coord_webhooks.
 import http.server
 import json
 import pathlib
+import signal
+import subprocess
 import threading
 import time
 
@@ -15,10 +17,10 @@ SECRET = "T0K3N-of-a-chat"
 
 
 class Receiver:
-    """A server that keeps what it is sent. `answer` is its status; None: it never answers."""
+    """A server that keeps what it is sent. `answer` is its status, or that of the event `answers` has; None: it never answers."""
 
     def __init__(self):
-        self.got, self.answer, self.over = [], 204, threading.Event()
+        self.got, self.answer, self.answers, self.over = [], 204, {}, threading.Event()
         mine = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -26,10 +28,11 @@ class Receiver:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 assert self.path == f"/{SECRET}", self.path
                 mine.got.append(body)
-                if mine.answer is None:
+                answer = mine.answers.get(body["event"], mine.answer)
+                if answer is None:
                     mine.over.wait()
                 else:
-                    self.send_response(mine.answer)
+                    self.send_response(answer)
                     self.end_headers()
 
             def log_message(self, *args):
@@ -176,3 +179,30 @@ def test_a_run_sends_its_last_notice_before_it_ends(place, receivers, toy):
     assert end.code == 0, end
     assert [(n["name"], n["event"]) for n in receivers[0].got] == [("mine", "started"), ("mine", "succeeded")]
     assert SECRET not in end.out + end.err + next(place.rglob(".weft/mine/log")).read_text()
+
+
+def test_the_last_notice_goes_though_its_receiver_failed_before(place, receivers, toy):
+    run = runs.Run(place, runs.job(toy, 1, name="mine", notify=["me"]), "mine")
+    receivers[0].answers = {"started": 500}
+    end = runs.weft("run", str(run.file), "--notify", f"me={receivers[0].url}")
+    assert end.code == 0 and "notices that were not sent: 1 to me" in end.err, end
+    assert [n["event"] for n in receivers[0].got].count("succeeded") == 1, receivers[0].got
+
+
+def test_a_signal_ends_the_wait_for_the_last_notices(place, receivers, toy):
+    run = runs.Run(place, runs.job(toy, 1, name="mine", notify=["me"]), "mine")
+    receivers[0].answers = {"succeeded": None}
+    p = subprocess.Popen([runs.WEFT, "run", str(run.file), "--notify", f"me={receivers[0].url}"], stdin=subprocess.DEVNULL,
+                         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)  # fmt: skip
+    runs.watch_over(p)
+    assert [line for line in p.stderr if line == "sending the last notices; Ctrl-C: do not wait\n" and not p.send_signal(signal.SIGINT)]
+    assert p.wait(timeout=runs.WATCHDOG) == 0
+
+
+@pytest.mark.parametrize("given", ["me=ftp://x/", "me=", "Me=http://x/", "me=@/nowhere/at/all", "http://x/"])
+def test_a_run_with_a_wrong_receiver_makes_nothing(place, toy, given):
+    run = runs.Run(place, runs.job(toy, 1, name="mine"), "mine")
+    end = runs.weft("run", str(run.file), "--notify", given)
+    assert end.code == 2 and "--notify" in end.err and not (place / ".weft").exists(), end
+    end = runs.weft("run", str(run.file), "--notify", "me=http://x/", "--notify", "me=http://y/")
+    assert end.code == 2 and "there is a receiver me already" in end.err and not (place / ".weft").exists(), end

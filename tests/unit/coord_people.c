@@ -60,10 +60,24 @@ void world_pass(struct world *w, int64_t ms)
     }
 }
 
+void world_take_post(struct world *w, const struct coord_action *a)
+{
+    w->posts++;
+    snprintf(w->post_receiver, sizeof w->post_receiver, "%s", a->receiver);
+    snprintf(w->post, sizeof w->post, "%s", a->text);
+    for (int i = 0; i < w->nreceivers; i++)
+        if (strcmp(w->receivers[i], a->receiver) == 0)
+            snprintf(w->post_ids[i], sizeof w->post_ids[i], "%s", a->job);
+}
+
+// An answer to the newest that the receiver was posted.
 void world_posted(struct world *w, const char *receiver, enum post_result result, const char *why)
 {
     struct coord_event ev = {
         .kind = COORD_EV_POSTED, .target = receiver, .posted = result, .result = why};
+    for (int i = 0; i < w->nreceivers; i++)
+        if (strcmp(w->receivers[i], receiver) == 0)
+            ev.id = w->post_ids[i];
     world_event(w, &ev);
 }
 

@@ -98,9 +98,7 @@ static void take(struct world *w, const struct coord_action *a)
         snprintf(w->refused, sizeof w->refused, "%s", a->text);
         return;
     case COORD_POST:
-        w->posts++;
-        snprintf(w->post_receiver, sizeof w->post_receiver, "%s", a->receiver);
-        snprintf(w->post, sizeof w->post, "%s", a->text);
+        world_take_post(w, a);
         return;
     case COORD_PUBLISH:
         return;

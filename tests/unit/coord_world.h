@@ -90,7 +90,8 @@ struct world {
     int nreceivers;
     int posts; // notices that were sent; the newest:
     char post_receiver[64], post[4000];
-    bool restored; // the next restart's database is an older copy, says a person
+    char post_ids[2][80]; // of the newest to each of `receivers`
+    bool restored;        // the next restart's database is an older copy, says a person
     // the newest of each
     char reply_job[33], refused[1000], dropped[300];
     int refused_code, starts, fenced_out, stops;
@@ -130,6 +131,7 @@ const char *world_submit_as(struct world *w, const char *request, const char *na
 bool world_act(struct world *w, Weft__V1__Verb verb, const char *target); // false: refused
 
 // What became of the notice that a receiver was sent.
+void world_take_post(struct world *w, const struct coord_action *a);
 void world_posted(struct world *w, const char *receiver, enum post_result result, const char *why);
 
 const struct job_record *world_job(struct world *w, const char *id); // as its row says

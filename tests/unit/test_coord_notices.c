@@ -233,6 +233,47 @@ static void test_one_that_is_never_taken_lets_the_others_past(void **state)
     assert_non_null(strstr(w->post, "\"name\":\"poison\""));
 }
 
+static void test_before_a_stop_what_was_not_tried_goes_at_once(void **state)
+{
+    struct world *w = world_with(state, "ops", NULL);
+    const char *job = world_job_alone(w, 1, OPS);
+    world_posted(w, "ops", POST_FAILED, "it answered 500");
+    world_finish(w, job);
+    assert_int_equal(w->posts, 1);
+    assert_true(coord_has_unsent(w->c));
+    coord_stops(w->c);
+    assert_true(coord_due(w->c) <= w->now);
+    world_pass(w, 100);
+    assert_posted(w, 2, "succeeded");
+    world_posted(w, "ops", POST_FAILED, "it answered 500");
+    assert_false(coord_has_unsent(w->c));
+    world_pass(w, 100);
+    assert_int_equal(w->posts, 2); // what was tried waits as ever
+    assert_int_equal(count_rows(w, ROW_NOTICE), 2);
+}
+
+static void test_an_answer_to_what_was_posted_before_a_restart_is_of_no_other_notice(void **state)
+{
+    struct world *w = world_with(state, "ops", NULL);
+    char started[80];
+    const char *job = world_job_alone(w, 1, OPS);
+    snprintf(started, sizeof started, "%s", w->post_ids[0]);
+    assert_true(world_act(w, WEFT__V1__VERB__HOLD, job));
+    world_posted(w, "ops", POST_FAILED, "it answered 500");
+    world_pass(w, NOTICE_PAUSE_S * 1000);
+    assert_posted(w, 2, "held");
+    struct coord_event old = {.kind = COORD_EV_POSTED,
+                              .target = "ops",
+                              .posted = POST_TAKEN,
+                              .id = started,
+                              .result = ""};
+    world_event(w, &old);
+    assert_int_equal(count_rows(w, ROW_NOTICE), 2);
+    assert_true(coord_has_unsent(w->c));
+    taken(w, "ops");
+    assert_posted(w, 3, "started");
+}
+
 static void test_only_so_many_wait_for_a_receiver(void **state)
 {
     struct world *w = world_with(state, "ops", NULL);
@@ -347,6 +388,8 @@ int main(void)
         CASE(test_after_hours_a_notice_is_given_up_and_the_history_says_so),
         CASE(test_what_is_refused_is_not_tried_again),
         CASE(test_one_that_is_never_taken_lets_the_others_past),
+        CASE(test_before_a_stop_what_was_not_tried_goes_at_once),
+        CASE(test_an_answer_to_what_was_posted_before_a_restart_is_of_no_other_notice),
         CASE(test_only_so_many_wait_for_a_receiver),
         CASE(test_a_receiver_that_is_not_here_is_refused_by_name),
         CASE(test_without_its_receiver_a_notice_waits_for_hours_and_is_given_up),
