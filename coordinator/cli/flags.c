@@ -238,6 +238,15 @@ static const struct flag_row {
                       offsetof(struct args, program)},
 };
 
+const char *args_pair(const struct args_pairs *p, const char *name)
+{
+    size_t n = strlen(name);
+    for (int i = 0; i < p->n; i++)
+        if (strncmp(p->v[i], name, n) == 0 && p->v[i][n] == '=')
+            return p->v[i] + n + 1;
+    return NULL;
+}
+
 const char *flag_name(enum flag f)
 {
     return rows[f].name;

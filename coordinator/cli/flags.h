@@ -137,6 +137,8 @@ struct args { // texts are borrowed from argv
 
 // argv[0] is the first word after the verb. Returns an exit code; what is wrong has been printed.
 int flags_parse(struct args *a, const struct verb *v, int argc, char **argv);
+// The VALUE of NAME=VALUE; null: nobody gave it.
+const char *args_pair(const struct args_pairs *p, const char *name);
 // A flag's name ("--json"), its short one ("-f", "" if it has none), what its value is called ("" if
 // it takes none), and what it does.
 const char *flag_name(enum flag f);

@@ -20,28 +20,24 @@
 #include "coordinator/cli/run_left.h"
 #include "coordinator/cli/source_look.h"
 
+// A key that was given by -s has no line in the file.
+static int report_key(struct run *r, const char *key, const char *why)
+{
+    int line = job_line(&r->job, key, strlen(key));
+    const char *at = line ? arena_printf(&r->arena, ":%d", line) : "";
+    plain_error("%s%s: %s: %s", r->args->pos[0], at, key, why);
+    return CLIENT_USAGE;
+}
+
 // A job that starts reads its data here: what is not there or cannot be used is reported before
 // anything is made.
 static int check_data(struct run *r)
 {
     struct data_fault faults[DATA_FAULTS_MAX];
     int n = data_faults_find(&r->job, &r->arena, faults);
-    for (int i = 0; i < n; i++) {
-        int line = job_line(&r->job, faults[i].key, strlen(faults[i].key));
-        const char *at = line ? arena_printf(&r->arena, ":%d", line) : "";
-        plain_error("%s%s: %s: %s", r->args->pos[0], at, faults[i].key, faults[i].why);
-    }
+    for (int i = 0; i < n; i++)
+        (void)report_key(r, faults[i].key, faults[i].why);
     return n ? CLIENT_USAGE : CLIENT_OK;
-}
-
-static int report_source(const struct run *r, const struct err *e)
-{
-    int line = job_line(&r->job, "checkpoint.from", strlen("checkpoint.from"));
-    if (line)
-        plain_error("%s:%d: checkpoint.from: %s", r->args->pos[0], line, e->text);
-    else
-        plain_error("%s: checkpoint.from: %s", r->args->pos[0], e->text);
-    return CLIENT_USAGE;
 }
 
 // A job that starts is held against the checkpoint that it begins with.
@@ -57,27 +53,22 @@ static int check_source(struct run *r)
     if (!rc)
         plain_error("checkpoint.from %s", buf_str(&say));
     buf_clear(&say);
-    return rc ? report_source(r, &e) : CLIENT_OK;
+    return rc ? report_key(r, "checkpoint.from", e.text) : CLIENT_OK;
 }
 
 // The coordinator in this process has the receivers of notices that the command line names.
-static int check_receivers(const struct run *r)
+static int check_receivers(struct run *r)
 {
-    const struct args_pairs *given = &r->args->notify;
     struct err e = {0};
-    if (coord_daemon_check_notify(given->v, given->n, &e))
+    if (coord_daemon_check_notify(r->args->notify.v, r->args->notify.n, &e))
         return usage(r->verb, e.text);
     for (int i = 0; i < r->job.notify.n; i++) {
         const char *name = ((const char *const *)r->job.notify.items)[i];
-        size_t len = strlen(name);
-        int k = 0, line = job_line(&r->job, "notify", strlen("notify"));
-        while (k < given->n && (strncmp(given->v[k], name, len) != 0 || given->v[k][len] != '='))
-            k++;
-        if (k < given->n)
+        if (args_pair(&r->args->notify, name))
             continue;
-        plain_error("%s:%d: notify: nobody said what %s is: give --notify %s=URL", r->args->pos[0],
-                    line, name, name);
-        return CLIENT_USAGE;
+        return report_key(
+            r, "notify",
+            arena_printf(&r->arena, "nobody said what %s is: give --notify %s=URL", name, name));
     }
     return CLIENT_OK;
 }
@@ -89,7 +80,7 @@ static int load_job(struct run *r)
     if (rc)
         return rc;
     if (source_name(&r->job, &r->arena, &e))
-        return report_source(r, &e);
+        return report_key(r, "checkpoint.from", e.text);
     buf_reset(&r->resolved); // with the folder in the place of a job's name
     job_print(&r->job, &r->resolved);
     r->threads_open = !r->job.resources.threads;

@@ -175,6 +175,8 @@ def test_a_run_sends_its_last_notice_before_it_ends(place, receivers, toy):
     run = runs.Run(place, runs.job(toy, 1, name="mine", notify=["me"]), "mine")
     end = runs.weft("run", str(run.file))
     assert end.code == 2 and "nobody said what me is: give --notify me=URL" in end.err, end
+    end = runs.weft("run", str(run.file), "-s", "notify=[other]")
+    assert end.code == 2 and f"{run.file}: notify: nobody said what other is" in end.err, end
     end = runs.weft("run", str(run.file), "--notify", f"me={receivers[0].url}")
     assert end.code == 0, end
     assert [(n["name"], n["event"]) for n in receivers[0].got] == [("mine", "started"), ("mine", "succeeded")]
