@@ -76,7 +76,7 @@ static const struct verb verbs[] = {
      0},
     {"render", "JOB.yaml", "the job as a cluster's scheduler takes it; asks nobody",
      F(FOR) | F(SET) | F(PER_NODE) | F(WRITE_RATE) | F(DEVICE) | F(DEVICE_FILE) | F(IMAGE) |
-         F(CLAIM) | F(QUEUE) | F(SECRET) | F(USER) | F(JSON),
+         F(CLAIM) | F(QUEUE) | F(SECRET) | F(USER) | F(SINK) | F(NOTIFY) | F(JSON),
      1, 1, verb_render,
      "A script for sbatch, manifests for kubectl (an Indexed Job, a JobSet, a TrainJob of "
      "Kubeflow) "
@@ -86,7 +86,11 @@ static const struct verb verbs[] = {
      "ends\n"
      "the job and what starts it again. Its head says how each came about. A job that fits no "
      "--device is\n"
-     "refused. Relative paths of a job for pods begin at the claim's mount.",
+     "refused. Relative paths of a job for pods begin at the claim's mount. --sink and --notify "
+     "say, "
+     "as\n"
+     "to `weft run`, what names of the job are; a URL only as NAME=@/PATH, of a file where the job "
+     "runs.",
      0},
     {"schema", "", "every key of a job file", F(MARKDOWN) | F(JSON), 0, 0, verb_schema, NULL, 0},
     {"model", "list|show NAME|check FILE|new NAME",

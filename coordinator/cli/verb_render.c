@@ -92,6 +92,31 @@ static const char *read_claim(const char *text, struct arena *a, struct render_o
     return "--claim takes NAME:/PATH, a PersistentVolumeClaim and where pods have it";
 }
 
+// The flags that the rendered command gets. Pods have the settings in their job file. Null, or what is
+// wrong with one.
+static const char *read_flags(const struct args *f, struct arena *a, struct render_options *o)
+{
+    struct render_flag *to = arena_array(a, struct render_flag, ARGS_MAX_SET + 2 * ARGS_MAX_PAIRS);
+    for (int i = 0; i < f->nset && 1U << o->kind & ~PODS; i++)
+        to[o->nflags++] = (struct render_flag){"-s", f->set[i]};
+    for (int i = 0; i < f->sinks.n; i++)
+        to[o->nflags++] = (struct render_flag){"--sink", f->sinks.v[i]};
+    if (o->kind == RENDER_TRAINJOB && args_pair(&f->sinks, "kubeflow"))
+        return "--sink: a TrainJob has its own sink kubeflow";
+    for (int i = 0; i < f->notify.n; i++) {
+        const char *equals = strchr(f->notify.v[i], '=');
+        if (!equals || strncmp(equals, "=@/", 3) != 0)
+            return "--notify takes NAME=@/PATH, a file of mode 0600 where the job runs: a URL is a "
+                   "secret, and what is rendered is none";
+        to[o->nflags++] = (struct render_flag){"--notify", f->notify.v[i]};
+    }
+    o->flags = to;
+    for (int i = 0; i < o->nflags; i++)
+        if (!is_printable(to[i].value))
+            return arena_printf(a, "%s has control characters", to[i].flag);
+    return NULL;
+}
+
 // Null, or what is wrong.
 static const char *read_options(const struct args *f, struct arena *a, struct render_options *o)
 {
@@ -107,9 +132,7 @@ static const char *read_options(const struct args *f, struct arena *a, struct re
                                  .image = f->image ? f->image : "weft:" WEFT_VERSION,
                                  .queue = f->queue,
                                  .secret = f->secret,
-                                 .user = f->user,
-                                 .set = f->set,
-                                 .nset = f->nset};
+                                 .user = f->user};
     const char *wrong = check_words(f, 1U << kind, a);
     wrong = wrong ? wrong : read_claim(f->claim, a, o);
     if (wrong || !realpath(f->pos[0], folder)) // the file itself is missed by who reads it
@@ -119,10 +142,7 @@ static const char *read_options(const struct args *f, struct arena *a, struct re
     o->folder = arena_strdup(a, *folder ? folder : "/");
     if (1U << kind & ~PODS && !is_printable(o->file))
         return "the path of the job file has control characters: rename it";
-    for (int i = 0; i < f->nset; i++)
-        if (1U << kind & ~PODS && !is_printable(f->set[i]))
-            return "-s has control characters";
-    return NULL;
+    return read_flags(f, a, o);
 }
 
 static int compile(const struct args *f, struct arena *a, struct job *job, struct report *plan,
@@ -147,6 +167,28 @@ static int compile(const struct args *f, struct arena *a, struct job *job, struc
             report_errors(f->pos[0], found, &e, why);
     }
     return why->len ? CLIENT_USAGE : CLIENT_OK;
+}
+
+// A rendered command that does not say what the job's sinks and receivers are can only fail.
+static int check_names(const struct args *f, const struct job *job, enum render_kind kind,
+                       struct err *e)
+{
+    const struct {
+        const char *key, *flag, *value;
+        const struct schema_list *names;
+        const struct args_pairs *given;
+    } lists[] = {{"metrics.sinks", "--sink", "COMMAND", &job->metrics.sinks, &f->sinks},
+                 {"notify", "--notify", "@/PATH", &job->notify, &f->notify}};
+    for (int k = 0; k < 2; k++)
+        for (int i = 0; i < lists[k].names->n; i++) {
+            const char *name = ((const char *const *)lists[k].names->items)[i];
+            bool there = k == 0 && (strcmp(name, "tensorboard") == 0 || // is built in
+                                    (kind == RENDER_TRAINJOB && strcmp(name, "kubeflow") == 0));
+            if (!there && !args_pair(lists[k].given, name))
+                return err_set(e, ERR_INVALID, "%s: nobody said what %s is: give %s %s=%s",
+                               lists[k].key, name, lists[k].flag, name, lists[k].value);
+        }
+    return 0;
 }
 
 static void print_json(const struct render_facts *r, const char *text, struct buf *out)
@@ -191,7 +233,8 @@ static int render(const struct args *f, const struct render_options *o, struct a
     if (compile(f, a, &job, &plan, why))
         return CLIENT_USAGE;
     job.base_dir = o->folder;
-    int rc = render_facts_make(o, &job, &plan, a, &facts, &e);
+    int rc = check_names(f, &job, o->kind, &e);
+    rc = rc ? rc : render_facts_make(o, &job, &plan, a, &facts, &e);
     rc = rc ? rc : kinds[o->kind](&facts, a, &text, &e);
     if (rc)
         buf_printf(why, "%s: %s\n", f->pos[0], e.text);

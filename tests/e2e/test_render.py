@@ -279,7 +279,8 @@ def test_the_script_starts_weft_once_a_node(job, tmp_path):
     code, srun, scontrol = run_script(tmp_path, script)
     grace = said(job)["grace_s"]
     assert (code, scontrol) == (0, None)
-    assert srun == ["--ntasks-per-node=1", "--kill-on-bad-exit=0", "weft", "run", "--grace", f"{grace}s", "--", job]
+    assert srun == ["--ntasks-per-node=1", "--cpus-per-task=8", "--kill-on-bad-exit=0", "weft", "run", "--grace",
+                    f"{grace}s", "--", job]
 
 
 @pytest.mark.parametrize("code, restarts, again", [
@@ -339,6 +340,30 @@ def test_a_folder_of_checkpoints_elsewhere_may_be_written_too(job):
     assert re.findall(r"^ReadWritePaths=(.*)$", text, re.M) == [f'"{os.path.dirname(job)}"', '"/srv/ckpt"']
 
 
+# ---- sinks and receivers -------------------------------------------------------------------------
+
+
+GIVEN = ["--sink", "mine=/opt/a b --to \"$HOME\" it's $(x) %n \\ é", "--notify", "ops=@/etc/weft/$USER's url"]
+NAMED = ["-s", "metrics.sinks=[tensorboard, mine]", "-s", "notify=[ops]"]
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_the_command_says_what_the_job_s_sinks_and_receivers_are(job, kind, tmp_path):
+    if kind == "slurm":
+        _, words, _ = run_script(tmp_path, render(kind, job, *NAMED, *GIVEN))
+    elif kind == "systemd":
+        text = render(kind, job, *NAMED, *GIVEN)
+        verify(tmp_path / "weft-j.service", text)
+        (start,) = re.findall(r"^ExecStart=(.*)$", text, re.M)
+        words = [unquote(w) if w[0] == '"' else w for w in re.findall(r'"(?:\\.|[^"\\])*"|\S+', start)]
+    else:
+        command = pod_spec(kind, documents(kind, job, *NAMED, *GIVEN))["containers"][0]["command"]
+        words = [w.replace("$$", "$") for w in command]  # as the kubelet does
+        assert words != command
+    at = words.index("--sink")
+    assert words[at:at + 4] == GIVEN
+
+
 # ---- refusals ------------------------------------------------------------------------------------
 
 
@@ -364,6 +389,15 @@ def test_a_folder_of_checkpoints_elsewhere_may_be_written_too(job):
     ("slurm", ["--image", "weft"], "--image does nothing"),
     ("systemd", ["--queue", "q"], "--queue does nothing"),
     ("systemd", ["--user", "a b"], "--user takes"),
+    ("slurm", ["--write-rate", "100"], "Slurm's --signal comes at most 65535 s .* --write-rate"),
+    ("slurm", ["-s", "notify=[ops]"], "notify: nobody said what ops is: give --notify ops=@/PATH"),
+    ("job", ["-s", "metrics.sinks=[tensorboard, mine]", "--sink", "min=/x"],
+     "metrics.sinks: nobody said what mine is: give --sink mine=COMMAND"),
+    ("job", ["-s", "metrics.sinks=[kubeflow]"], "nobody said what kubeflow is"),
+    ("trainjob", ["--sink", "kubeflow=/x"], "has its own sink kubeflow"),
+    ("systemd", ["-s", "notify=[ops]", "--notify", "ops=https://h/secret"], "--notify takes NAME=@/PATH"),
+    ("systemd", ["-s", "notify=[ops]", "--notify", "ops=@beside"], "--notify takes NAME=@/PATH"),
+    ("job", ["--sink", "a=/x\x1b"], "--sink has control characters"),
     ("pod", [], "--for takes slurm, job, jobset, trainjob or systemd"),
 ])
 def test_what_cannot_run_or_be_said_is_refused(job, kind, args, words):

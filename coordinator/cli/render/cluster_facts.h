@@ -22,6 +22,10 @@ enum {
 };
 #define RENDER_USER "10001" // of pods, unless another is given
 
+struct render_flag { // of the `weft run` that is started
+    const char *flag, *value;
+};
+
 // What no plan says. Texts are borrowed.
 struct render_options {
     enum render_kind kind;
@@ -30,8 +34,8 @@ struct render_options {
     int per_node;       // devices that a node has; 0: eight, or for systemd all
     uint64_t rate;      // bytes a second that the storage takes; 0: nobody has measured it
     const char *image, *claim, *mount, *queue, *secret, *user; // null: the kind's own
-    const char *const *set;                                    // -s of the command line
-    int nset;
+    const struct render_flag *flags;
+    int nflags;
 };
 
 struct render_fact { // a line of the output's head

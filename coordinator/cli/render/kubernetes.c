@@ -42,6 +42,19 @@ static void print_quoted(const char *text, struct buf *out)
     buf_putc(out, '"');
 }
 
+// A word of a command, in which the kubelet takes $(NAME) for a variable and $$ for $.
+static void print_argument(const char *text, struct buf *out)
+{
+    struct buf word = {0};
+    for (; *text; text++) {
+        if (*text == '$')
+            buf_putc(&word, '$');
+        buf_putc(&word, *text);
+    }
+    print_quoted(buf_str(&word), out);
+    buf_clear(&word);
+}
+
 static void print_indented(const char *text, int columns, struct buf *out)
 {
     for (size_t n; *text; text += n + (text[n] == '\n')) {
@@ -117,10 +130,13 @@ static int print_job(const struct render_facts *f, struct arena *a, struct buf *
     if (f->o->kind == RENDER_TRAINJOB) {
         int n = job.metrics.sinks.n;
         const char **sinks = arena_array(a, const char *, n + 1);
+        bool named = false;
+        for (int i = 0; i < n; i++)
+            named |= strcmp(((const char *const *)job.metrics.sinks.items)[i], "kubeflow") == 0;
         if (n)
             memcpy(sinks, job.metrics.sinks.items, sizeof *sinks * (size_t)n);
         sinks[n] = "kubeflow";
-        job.metrics.sinks = (struct schema_list){n + 1, sinks};
+        job.metrics.sinks = (struct schema_list){n + !named, sinks};
     }
     job_print(&job, out);
     if (out->len > CONFIG_MAX)
@@ -154,6 +170,10 @@ static void print_container(const struct render_facts *f, const char *name, cons
     buf_printf(out, "  - name: %s\n    image: ", name);
     print_quoted(f->o->image, out);
     buf_printf(out, "\n    command: [weft, run, --grace, %ds", f->grace_s);
+    for (int i = 0; i < f->o->nflags; i++) {
+        buf_printf(out, ", %s, ", f->o->flags[i].flag);
+        print_argument(f->o->flags[i].value, out);
+    }
     if (f->o->kind == RENDER_TRAINJOB)
         buf_puts(out, ", --sink, \"kubeflow=" SINK "\"");
     buf_printf(out,

@@ -20,7 +20,12 @@ static void print_word(const char *text, struct buf *out)
 int render_slurm(const struct render_facts *f, struct arena *a, struct buf *out, struct err *e)
 {
     (void)a;
-    (void)e;
+    enum { SIGNAL_MAX = 65535 };
+    if (f->stop_s > SIGNAL_MAX)
+        return err_set(e, ERR_INVALID,
+                       "it takes %d s to save and end, and Slurm's --signal comes at most %d s "
+                       "before the time limit: if the storage is faster say so with --write-rate",
+                       f->stop_s, SIGNAL_MAX);
     buf_puts(out, "#!/bin/sh\n");
     render_head(f, "sbatch THIS-FILE; its options may also be given to sbatch, which then wins",
                 out);
@@ -40,11 +45,12 @@ int render_slurm(const struct render_facts *f, struct arena *a, struct buf *out,
                "#SBATCH --requeue\n"
                "#SBATCH --open-mode=append\n"
                "#SBATCH --output=%s-%%j.log\n"
-               "srun --ntasks-per-node=1 --kill-on-bad-exit=0 weft run --grace %ds",
-               f->stop_s, f->name, f->grace_s);
-    for (int i = 0; i < f->o->nset; i++) {
-        buf_puts(out, " -s ");
-        print_word(f->o->set[i], out);
+               "srun --ntasks-per-node=1 --cpus-per-task=%d --kill-on-bad-exit=0 weft run --grace "
+               "%ds", // srun inherits no --cpus-per-task
+               f->stop_s, f->name, f->cores, f->grace_s);
+    for (int i = 0; i < f->o->nflags; i++) {
+        buf_printf(out, " %s ", f->o->flags[i].flag);
+        print_word(f->o->flags[i].value, out);
     }
     buf_puts(out, " -- ");
     print_word(f->o->file, out);

@@ -59,9 +59,9 @@ int render_systemd(const struct render_facts *f, struct arena *a, struct buf *ou
                "ExecStart=weft run --grace %ds",
                f->job->name, (int64_t)((r->per + CLOCK_S - 1) / CLOCK_S), r->budget + 1,
                f->o->user ? f->o->user : "weft", f->grace_s);
-    for (int i = 0; i < f->o->nset; i++) {
-        buf_puts(out, " -s ");
-        print_argument(f->o->set[i], out);
+    for (int i = 0; i < f->o->nflags; i++) {
+        buf_printf(out, " %s ", f->o->flags[i].flag);
+        print_argument(f->o->flags[i].value, out);
     }
     buf_puts(out, " -- ");
     print_argument(f->o->file, out);
