@@ -68,8 +68,8 @@ static const char *choose_name(const struct tls_token_text *token, const char *n
     return token->name[0] ? token->name : name ? name : host_name;
 }
 
-int join_cluster(const char *token, const char *coordinator, const char *dir, const char *name,
-                 const char *host_name, struct err *e)
+int join_cluster(const char *token, const char *coordinator, const char *dir, int look_s,
+                 const char *name, const char *host_name, struct err *e)
 {
     struct joining j = {.coordinator = coordinator};
     Weft__V1__JoinReply *reply = NULL;
@@ -79,7 +79,7 @@ int join_cluster(const char *token, const char *coordinator, const char *dir, co
     int rc = tls_token_parse(token, &j.token, e);
     rc = rc ? rc : check_name(&j.token, name, e);
     rc = rc ? rc : folder_make(dir, e);
-    rc = rc ? rc : tls_fetch_ca(coordinator, j.token.ca_sha256, j.ca_file, e);
+    rc = rc ? rc : tls_fetch_ca(coordinator, j.token.ca_sha256, j.ca_file, look_s, e);
     rc = rc ? rc : tls_key_keep(dir, "worker", &a, &j.key, e);
     rc = rc ? rc : tls_request_make(choose_name(&j.token, name, host_name), j.key, &a, &j.csr, e);
     rc = rc ? rc : ask_for_certificate(&j, &reply, e);

@@ -8,5 +8,7 @@
 // had a certificate before is this host's. The certificate's name is the token's, which `name` (null:
 // nobody gave one) must be; of a token without one it is `name`, else host_name. ERR_REFUSED: the token
 // is not (or no longer) good, or another key has the name.
-int join_cluster(const char *token, const char *coordinator, const char *dir, const char *name,
-                 const char *host_name, struct err *e);
+// Looks for `look_s` seconds at most whether the coordinator is there (tls_fetch_ca).
+enum { JOIN_LOOK_S = 10 };
+int join_cluster(const char *token, const char *coordinator, const char *dir, int look_s,
+                 const char *name, const char *host_name, struct err *e);

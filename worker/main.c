@@ -166,7 +166,8 @@ static int run_join(const struct worker_flags *f)
     worker_choose_name(&f->o, name, sizeof name);
     snprintf(dir, sizeof dir, "%s%s", f->o.tls ? f->o.tls : h.dir, f->o.tls ? "" : "/tls");
     if (!rc)
-        rc = join_cluster(f->token ? f->token : buf_str(&token), address, dir, f->o.name, name, &e);
+        rc = join_cluster(f->token ? f->token : buf_str(&token), address, dir, JOIN_LOOK_S,
+                          f->o.name, name, &e);
     home_close(&h);
     buf_clear(&token);
     if (rc)

@@ -81,5 +81,7 @@ int tls_request_store(const char *dir, const char *file, const char *ca_sha256, 
 int tls_cert_read(const char *pem_file, int64_t *not_after_s, char *role, size_t size, char *name,
                   size_t name_size, struct err *e);
 // Connects to HOST:PORT and fetches the server's CA, which is trusted only when its hash is
-// `ca_sha256`; writes it to `ca_file`. What Join does first.
-int tls_fetch_ca(const char *address, const char *ca_sha256, const char *ca_file, struct err *e);
+// `ca_sha256`; writes it to `ca_file`. What Join does first. It takes at most `seconds` to connect to
+// each address that HOST has, and as many for each wait of the handshake.
+int tls_fetch_ca(const char *address, const char *ca_sha256, const char *ca_file, int seconds,
+                 struct err *e);

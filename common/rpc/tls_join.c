@@ -21,8 +21,6 @@
 #include "common/rpc/tls_ca.h"
 #include "common/rpc/tls_cert.h"
 
-enum { FETCH_S = 10 }; // to connect, and for each wait of the handshake
-
 // ---- the token ----
 
 int tls_token_parse(const char *token, struct tls_token_text *out, struct err *e)
@@ -212,12 +210,12 @@ static int split_address(const char *address, char *host, size_t size, const cha
     return 0;
 }
 
-static int connect_to(const char *address, int *out, struct err *e)
+static int connect_to(const char *address, int seconds, int *out, struct err *e)
 {
     char host[256];
     const char *port = NULL;
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *list, *at;
-    struct timeval limit = {.tv_sec = FETCH_S};
+    struct timeval limit = {.tv_sec = seconds};
     int fd = -1, rc = split_address(address, host, sizeof host, &port, e);
     if (rc)
         return rc;
@@ -279,12 +277,13 @@ static int fetch_authority(int fd, const char *ca_sha256, struct buf *pem, struc
     return rc;
 }
 
-int tls_fetch_ca(const char *address, const char *ca_sha256, const char *ca_file, struct err *e)
+int tls_fetch_ca(const char *address, const char *ca_sha256, const char *ca_file, int seconds,
+                 struct err *e)
 {
     struct buf pem = {0};
     char dir[PATH_MAX];
     const char *file = split_path(ca_file, dir, sizeof dir);
-    int fd = -1, rc = connect_to(address, &fd, e);
+    int fd = -1, rc = connect_to(address, seconds, &fd, e);
     if (rc)
         return rc;
     rc = fetch_authority(fd, ca_sha256, &pem, e);

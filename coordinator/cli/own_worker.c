@@ -2,6 +2,7 @@
 // The worker of a `weft run`; see own_worker.h.
 #include "coordinator/cli/own_worker.h"
 
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/eventfd.h>
@@ -46,10 +47,21 @@ void own_worker_take_signals(struct own_worker *w)
             continue;
         }
         w->signal = w->signal ? w->signal : (int)s.ssi_signo;
-        w->stopped(w->ctx);
+        if (w->daemon && atomic_exchange(&w->stops_itself, false))
+            continue; // a scheduler's, at the end of its time
+        if (w->stopped)
+            w->stopped(w->ctx);
         if (w->daemon)
             worker_daemon_stop(w->daemon);
     }
+}
+
+bool own_worker_asked_to_stop(struct own_worker *w, int wait_ms)
+{
+    struct pollfd p = {.fd = w->signals, .events = POLLIN};
+    if (poll(&p, 1, wait_ms) == 1)
+        own_worker_take_signals(w);
+    return w->signal != 0;
 }
 
 static void on_signal(void *ctx, uint32_t events)

@@ -26,10 +26,11 @@ struct own_worker {
     int stop;               // an eventfd: to write 1 asks to stop as a signal does, 2 as two do
     int signals;            // set by own_worker_read_signals
     void (*attached)(void *ctx);
-    void (*stopped)(void *ctx); // a signal asked to stop
+    void (*stopped)(void *ctx); // a signal asked to stop; may be null
     void *ctx;
-    int signal;                   // that asked first; 0: none did
-    atomic_bool connected;        // to its coordinator, now
+    int signal;               // that asked first; 0: none did
+    atomic_bool stops_itself; // set by the owner when it stops: the next signal asks for no more
+    atomic_bool connected;    // to its coordinator, now
     struct worker_daemon *daemon; // null while it does not run
 };
 // Call this before any thread is started.
@@ -37,5 +38,7 @@ int own_worker_read_signals(struct own_worker *w, struct err *e);
 // Runs it until it was asked to stop, or until it cannot continue: an error.
 int own_worker_run(struct own_worker *w, struct err *e);
 int64_t own_worker_grace(int64_t given_ns); // of `grace_ns`: what it comes to
-// For who waits for something else after that, when `signals` is readable.
+// For who waits for something else before or after that, when `signals` is readable.
 void own_worker_take_signals(struct own_worker *w);
+// Waits so long for a signal. Whether one, now or before, asked to stop.
+bool own_worker_asked_to_stop(struct own_worker *w, int wait_ms);

@@ -292,6 +292,7 @@ static bool take_report(struct progress *p, const Weft__Rank__StepReport *r, int
     p->steps = r->steps;
     p->reported = p->stepped = r->steps > 0;
     p->loss = r->loss;
+    p->step_ms = r->step_ms;
     p->tokens = r->tokens_per_s > 0;
     p->speed = frame_mean_speed(r, p->tokens ? r->tokens_per_s : r->samples_per_s);
     if (p->eta_step < 0) {

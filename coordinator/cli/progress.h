@@ -26,6 +26,7 @@ struct progress {
     uint64_t event; // seq of the newest that was shown, or that the job had when it was first seen
     int64_t step, steps, checkpoint, checkpoint_attempt;
     double loss, accuracy, eval_loss; // accuracy is NaN if the model has none
+    double step_ms;                   // of the newest; 0: not known
     double speed; // the mean of late: of tokens where the model has such, else of samples
     bool tokens;
     char text[1024]; // why it waits, how it ended; "" while there is nothing to say

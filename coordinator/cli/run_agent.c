@@ -13,6 +13,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/entropy.h"
+#include "common/base/folder.h"
 #include "common/base/log.h"
 #include "common/base/plain.h"
 #include "coordinator/cli/cli_print.h"
@@ -70,18 +71,12 @@ static int try_leader(struct agent *g, struct err *e)
                        g->s.name);
     rc = err_set(e, ERR_DATA, "it names no address");
     for (int i = 0; i < g->leader.naddresses && rc; i++) {
+        if (own_worker_asked_to_stop(&g->worker, 0))
+            return err_set(e, ERR_ABORTED, "it was asked to stop");
         g->address = g->leader.address[i];
-        rc = join_cluster(g->leader.token, g->address, g->tls, NULL, g->name, e);
+        rc = join_cluster(g->leader.token, g->address, g->tls, SEVERAL_LOOK_S, NULL, g->name, e);
     }
     return rc;
-}
-
-static bool asked_to_stop(struct agent *g)
-{
-    struct pollfd p = {.fd = g->worker.signals, .events = POLLIN};
-    if (poll(&p, 1, LOOK_MS) == 1)
-        own_worker_take_signals(&g->worker);
-    return g->worker.signal != 0;
 }
 
 // Returns −1 once it has joined, else an exit code.
@@ -93,7 +88,7 @@ static int join_leader(struct agent *g)
         struct err e = {0};
         int rc = try_leader(g, &e);
         if (!rc)
-            return g->leader.ended >= 0 ? g->leader.ended : -1;
+            return g->code = g->leader.ended;
         if (rc == ERR_INVALID) { // of the wrong owner or mode: nothing that time mends
             complain(g->verb, e.text, g->s.root,
                      "all of them must run as one user, or share a secret: WEFT_SECRET_FILE");
@@ -102,7 +97,7 @@ static int join_leader(struct agent *g)
         if (strcmp(last, e.text) != 0)
             plain_error("index %d waits for its leader: %s", g->s.a.index, e.text);
         snprintf(last, sizeof last, "%s", e.text);
-        if (asked_to_stop(g))
+        if (own_worker_asked_to_stop(&g->worker, LOOK_MS))
             return several_exit(CLIENT_INTERRUPTED, g->worker.signal);
         if (clock_mono_ns() < until)
             continue;
@@ -136,7 +131,7 @@ static void *watch_leader(void *arg)
         bool same = there && strcmp(now.id, g->leader.id) == 0;
         if (same && now.ended >= 0)
             g->code = now.ended;
-        if (g->code < 0 && !several_leader_answers(&g->s, &g->leader))
+        if (g->code < 0 && !several_leader_answers(&g->s, &g->leader, g->over))
             silent++;
         g->lost = g->code < 0 &&
                   (silent >= SILENT || clock_mono_ns() - heard > LOST_NS || (there && !same));
@@ -153,11 +148,6 @@ static void on_attached(void *ctx)
     const struct agent *g = ctx;
     plain_error("index %d of %d, %s: joined its leader at %s; state in %s", g->s.a.index,
                 g->s.a.size, g->name, g->address, g->record.dir);
-}
-
-static void on_stopped(void *ctx)
-{
-    (void)ctx;
 }
 
 static int work(struct agent *g, const struct args *args, struct err *e)
@@ -207,7 +197,6 @@ static int open_agent(struct agent *g, struct err *e)
     int rc = realpath(g->job.base_dir, base) ? 0 : err_errno(e, ERR_INVALID, "%s", g->job.base_dir);
     rc = rc ? rc : several_open(&g->s, &g->job, base, e);
     rc = rc ? rc : record_open(&g->record, g->s.place, g->s.name, e);
-    rc = rc ? rc : own_worker_read_signals(&g->worker, e);
     if (rc)
         return rc;
     snprintf(log, sizeof log, "%s/log", g->record.dir);
@@ -218,7 +207,6 @@ static int open_agent(struct agent *g, struct err *e)
     snprintf(g->tls, sizeof g->tls, "%s/tls", g->record.dir);
     choose_name(g);
     g->worker.attached = on_attached;
-    g->worker.stopped = on_stopped;
     g->worker.ctx = g;
     g->worker.stop = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     g->over = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -231,17 +219,25 @@ int run_agent(const struct verb *v, const struct args *args, const struct alloca
     struct buf resolved = {0};
     struct err e = {0};
     g = (struct agent){.verb = v, .s.a = *a, .code = -1, .record.lock = -1};
+    if (own_worker_read_signals(&g.worker, &e)) {
+        complain(v, e.text, "signals", "raise the limit of open files");
+        return CLIENT_FAILED;
+    }
     int rc = resolve_job(args, &g.arena, &g.job, &resolved);
     buf_clear(&resolved);
     if (rc)
         return several_exit(rc, 0);
-    if (open_agent(&g, &e)) {
-        complain(v, e.text, *g.s.place ? g.s.place : g.s.root, "mend it, or name another TMPDIR");
-        rc = SEVERAL_PERSON;
+    if ((rc = open_agent(&g, &e))) {
+        complain(v, e.text, *g.s.place ? g.s.place : g.s.root,
+                 rc == ERR_EXISTS ? "wait for it, or stop it" : "mend it, or name another TMPDIR");
+        rc = rc == ERR_EXISTS ? SEVERAL_AGAIN : SEVERAL_PERSON;
     } else {
         rc = join_leader(&g);
         rc = rc < 0 ? run_worker(&g, args) : rc;
+        folder_remove(g.tls);
     }
+    if (g.code >= 0)
+        plain_error("index %d: the leader ended with %d", g.s.a.index, g.code);
     record_close(&g.record);
     arena_clear(&g.arena);
     return rc;

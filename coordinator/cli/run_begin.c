@@ -268,13 +268,18 @@ static int open_record(struct run *r)
     struct err e = {0};
     char hash[65];
     int rc = record_open(&r->record, r->place, r->job.name, &e);
+    bool several = r->lead.s.a.kind != ALLOCATION_NONE;
+    if (rc == ERR_EXISTS)
+        r->lead.leads = false;
     if (rc)
         return run_report_failure(r, &e,
                                   rc == ERR_EXISTS ? "wait for it, or stop it"
                                   : rc == ERR_INVALID
                                       ? "run a copy of the job file in a folder of your own"
                                       : "make the job file's folder one that you may write to",
-                                  rc == ERR_EXISTS ? CLIENT_REFUSED : CLIENT_FAILED);
+                                  rc != ERR_EXISTS ? CLIENT_FAILED
+                                  : several        ? SEVERAL_AGAIN
+                                                   : CLIENT_REFUSED);
     if (r->record.damaged && !r->args->fresh) {
         err_set(&e, ERR_DATA,
                 "what is known of the job that was started here is damaged: %s/job or resolved",

@@ -126,7 +126,7 @@ static int take_up_store(const struct lead *l, const char *base, struct err *e)
 static bool another_leads(const struct lead *l, struct leader_file *f)
 {
     return !leader_file_read(l->s.root, l->s.name, &l->s.secret, f, NULL) && f->ended < 0 &&
-           several_leader_answers(&l->s, f);
+           several_leader_answers(&l->s, f, l->worker->signals);
 }
 
 // One that is being stopped is waited for a while.
@@ -142,7 +142,11 @@ static int check_alone(const struct lead *l)
             complain(l->verb, e.text, l->s.root, "wait for it, or stop it");
             return SEVERAL_AGAIN;
         }
-        clock_sleep_ms(LOOK_MS);
+        if (own_worker_asked_to_stop(l->worker, LOOK_MS)) {
+            plain_error("it was asked to stop while it looked whether another weft run leads "
+                        "this job");
+            return CLIENT_INTERRUPTED;
+        }
     }
     return CLIENT_OK;
 }
@@ -154,14 +158,16 @@ int lead_find(struct lead *l, const struct job *job, const char *base)
         return CLIENT_OK;
     snprintf(l->kind, sizeof l->kind, "%s", job_device_kind(job->resources.kind));
     l->devices = job->resources.devices;
-    if (several_open(&l->s, job, base, &e)) {
+    int rc = several_open(&l->s, job, base, &e);
+    if (rc) {
         complain(l->verb, e.text, *l->s.place ? l->s.place : l->s.root,
-                 "mend it, or name another TMPDIR or checkpoint.dir");
-        return CLIENT_USAGE;
+                 rc == ERR_EXISTS ? "wait for it, or stop it"
+                                  : "mend it, or name another TMPDIR or checkpoint.dir");
+        return rc == ERR_EXISTS ? SEVERAL_AGAIN : CLIENT_USAGE;
     }
-    int rc = check_alone(l);
-    if (rc)
+    if ((rc = check_alone(l)))
         return rc;
+    l->leads = true;
     if (take_up_store(l, base, &e)) {
         complain(l->verb, e.text, l->s.root, "move that folder away, or put its OWNER back");
         return CLIENT_USAGE;
@@ -335,7 +341,7 @@ static void *look_after(void *arg)
                     "it was started again while this one could not be seen: let that one work");
             break;
         }
-        if (dialled && !l->stopping && !ask_hosts(l, &link, &h) &&
+        if (dialled && !l->stopping && !ask_hosts(l, &link, &h) && !l->stopping &&
             !check_hosts(l, &h, &complete, &missing_ns))
             break;
     }
@@ -391,12 +397,20 @@ int lead_end(struct lead *l, int code, int signal)
         if (leader_file_end(l->s.root, l->s.name, &l->s.secret, l->file.id, code, &e))
             plain_error("the agents are not told how it ended: %s", e.text);
         l->published = false;
-    } else if (l->s.root[0]) {
+    } else if (l->leads) {
         struct leader_file f = {.ended = code};
         snprintf(f.allocation, sizeof f.allocation, "%s", l->s.a.id);
         // Agents that wait for a leader end as it does; where no word says which start it is they wait.
         if (*f.allocation && !entropy_id(f.id, NULL))
             (void)leader_file_write(l->s.root, l->s.name, &l->s.secret, &f, NULL);
+    }
+    if (*l->tls) { // keys and tokens, which nobody needs any more
+        static const char *const parts[] = {"/tokens", "/names", ""};
+        char path[sizeof l->tls + 16];
+        for (int i = 0; i < 3; i++) {
+            snprintf(path, sizeof path, "%s%s", l->tls, parts[i]);
+            folder_remove(path);
+        }
     }
     if (l->over > 0)
         close(l->over);

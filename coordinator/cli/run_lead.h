@@ -15,18 +15,21 @@
 #include <stdatomic.h>
 
 #include "coordinator/cli/own_coordinator.h"
+#include "coordinator/cli/own_worker.h"
 #include "coordinator/cli/several.h"
 #include "coordinator/cli/verbs.h"
 
 struct lead {
     struct several s; // s.a.kind NONE: it leads nobody, and all of these do nothing
     const struct verb *verb;
+    struct own_worker *worker; // whose signals are read already
     struct leader_file file;
     char tls[4200], listen[64];
     char kind[16];       // of the job's devices
     int64_t devices;     // of the job
     const char *address; // of its coordinator, on this node
     pthread_t thread;
+    bool leads; // nobody else does, as far as can be seen, and the place is its own
     bool published, watches, ended;
     int over;             // an eventfd, for the thread
     int stop;             // an eventfd of the owner's: a 2 ends its worker at once
@@ -39,7 +42,7 @@ int lead_find(struct lead *l, const struct job *job, const char *base);
 int lead_open(struct lead *l, const char *folder, struct own_coordinator *o, struct err *e);
 // `stop`: an eventfd of the owner's.
 int lead_begin(struct lead *l, const struct own_coordinator *o, int stop, struct err *e);
-// It was asked to stop.
+// It was asked to stop, or its job has ended: hosts may leave.
 void lead_stops(struct lead *l);
 // Returns the exit code of the process, whose job came to `code`. Once more is fine.
 int lead_end(struct lead *l, int code, int signal);

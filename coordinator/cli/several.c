@@ -3,6 +3,7 @@
 #include "coordinator/cli/several.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -73,8 +74,9 @@ int several_open(struct several *s, const struct job *job, const char *base, str
     return make_place(s, e);
 }
 
-bool several_leader_answers(const struct several *s, const struct leader_file *f)
+bool several_leader_answers(const struct several *s, const struct leader_file *f, int stop)
 {
+    struct pollfd p = {.fd = stop, .events = POLLIN};
     struct tls_token_text token;
     char file[4300];
     bool does = false;
@@ -82,7 +84,8 @@ bool several_leader_answers(const struct several *s, const struct leader_file *f
         return false;
     snprintf(file, sizeof file, "%s/answer.pem", s->place);
     for (int i = 0; i < f->naddresses && !does; i++)
-        does = !tls_fetch_ca(f->address[i], token.ca_sha256, file, NULL);
+        does = poll(&p, 1, 0) == 1 ||
+               !tls_fetch_ca(f->address[i], token.ca_sha256, file, SEVERAL_LOOK_S, NULL);
     (void)unlink(file);
     return does;
 }

@@ -12,7 +12,7 @@
 #include "coordinator/cli/allocation.h"
 #include "coordinator/cli/leader_file.h"
 
-enum { SEVERAL_AGAIN = 75, SEVERAL_PERSON = 78 };
+enum { SEVERAL_AGAIN = 75, SEVERAL_PERSON = 78, SEVERAL_LOOK_S = 2 };
 struct several {
     struct allocation a; // kind NONE: this `weft run` is alone, and all else is empty
     struct leader_secret secret;
@@ -23,7 +23,8 @@ struct several {
 };
 // `base`: of the job file. ERR_EXISTS: another process has this place.
 int several_open(struct several *s, const struct job *job, const char *base, struct err *e);
-// Whether the leader of this file listens: who answers at one of its addresses with its authority.
-bool several_leader_answers(const struct several *s, const struct leader_file *f);
+// Whether the leader of this file listens: who answers at one of its addresses with its authority. True too
+// where the descriptor `stop` is readable before that is known.
+bool several_leader_answers(const struct several *s, const struct leader_file *f, int stop);
 // What an exit code of `weft run` is to a scheduler. `signal`: that stopped it, 0: none did.
 int several_exit(int code, int signal);

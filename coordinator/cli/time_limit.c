@@ -18,7 +18,7 @@
 #include "common/job/until.h"
 
 #define ASK_NS (10 * CLOCK_S) // for squeue's answer
-enum { TIME_LEFT_MAX = 256, SAVES = 2, ENDS_MS = 5000 };
+enum { TIME_LEFT_MAX = 256, SAVES = 2, STEPS = 3, ENDS_MS = 5000 };
 
 static int64_t ask_squeue(const char *job)
 {
@@ -33,10 +33,13 @@ static int64_t ask_squeue(const char *job)
     if (strlen(id) != strspn(id, "0123456789") ||
         system_find_program("squeue", path, sizeof path, NULL) || pipe2(p, O_CLOEXEC))
         return -1;
-    const struct child_file files[] = {{p[1], 1}, {-1, -1}};
+    int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    const struct child_file files[] = {{p[1], 1}, {null, 2}, {-1, -1}};
     const struct child_start start = {.program = path, .argv = argv, .files = files};
     int failed = child_start(&start, &pid);
     close(p[1]);
+    if (null >= 0)
+        close(null);
     if (!failed) {
         bool whole = child_read(p[0], TIME_LEFT_MAX, clock_mono_ns() + ASK_NS, &answer);
         if (child_end(pid, whole ? CLOCK_S : 0, &status) && whole && !status)
@@ -63,7 +66,11 @@ void time_limit_find(struct time_limit *t, const struct job *job, const struct a
     *t = (struct time_limit){.start_ms = now, .grace_ns = grace_ns, .save_ms = -1};
     if (job->train.until)
         take_end(t, until_end_ms(job->train.until, now), "train.until");
-    if (a->end_s)
+    bool past = a->end_s && a->end_s <= now / 1000;
+    if (past)
+        plain_error("SLURM_JOB_END_TIME is %lld, which was %lld s ago: it is left out",
+                    (long long)a->end_s, (long long)(now / 1000 - a->end_s));
+    if (a->end_s && !past)
         take_end(t, a->end_s * 1000, "SLURM_JOB_END_TIME");
     else if (slurm && *slurm) {
         int64_t left = ask_squeue(slurm);
@@ -86,16 +93,19 @@ static int64_t time_save(const char *path)
     return ms < 0 ? -1 : ms;
 }
 
-// One save may be under way when the stop comes, and the last one follows it. The slowest counts. At
-// least half of the time is trained, or a short limit would end each start before its first step.
-static int64_t margin_ms(const struct time_limit *t)
+// One save may be under way when the stop comes, and the last one follows it. The slowest counts. Up to
+// three steps are trained before all ranks have seen the stop. At least half of the time is trained, or
+// a short limit would end each start before its first step.
+static int64_t margin_ms(const struct time_limit *t, double step_ms)
 {
-    int64_t ms = t->save_ms < 0 ? t->grace_ns / CLOCK_MS : SAVES * t->save_ms + ENDS_MS;
+    int64_t ms = (t->save_ms < 0 ? t->grace_ns / CLOCK_MS : SAVES * t->save_ms + ENDS_MS) +
+                 (int64_t)(STEPS * step_ms);
     int64_t half = (t->end_ms - t->start_ms) / 2;
     return ms < half ? ms : half;
 }
 
-bool time_limit_due(struct time_limit *t, const char *store, int64_t attempt, int64_t step)
+bool time_limit_due(struct time_limit *t, const char *store, int64_t attempt, int64_t step,
+                    double step_ms)
 {
     char name[64], path[sizeof t->checkpoint];
     if (!t->end_ms)
@@ -109,12 +119,14 @@ bool time_limit_due(struct time_limit *t, const char *store, int64_t attempt, in
             t->save_ms = ms > t->save_ms ? ms : t->save_ms;
         }
     }
-    if (clock_wall_ms() < t->end_ms - margin_ms(t))
+    int64_t margin = margin_ms(t, step_ms);
+    if (clock_wall_ms() < t->end_ms - margin)
         return false;
     plain_error("%s: %lld s are left, of which a stop is reckoned to take %lld (%s): it saves and "
                 "stops",
                 t->from, (long long)((t->end_ms - clock_wall_ms()) / 1000),
-                (long long)((margin_ms(t) + 999) / 1000),
-                t->save_ms < 0 ? "no save was measured yet" : "twice the slowest save, and 5 s");
+                (long long)((margin + 999) / 1000),
+                t->save_ms < 0 ? "three steps, and no save was measured yet"
+                               : "three steps, twice the slowest save, and 5 s");
     return true;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // When a `weft run` is to be over, and how long before that it must begin to stop: the earliest of
 // train.until, SLURM_JOB_END_TIME, and the time that squeue says is left. What a stop takes follows from
-// what the newest checkpoint took to write. Inside coordinator/cli/ only.
+// what the slowest checkpoint took to write, and the newest step. Inside coordinator/cli/ only.
 #pragma once
 #include "common/job/job.h"
 #include "coordinator/cli/allocation.h"
@@ -18,5 +18,6 @@ struct time_limit {
 void time_limit_find(struct time_limit *t, const struct job *job, const struct allocation *a,
                      int64_t grace_ns);
 // Whether it is time to stop. `store`: the job's checkpoint folder, "": not known; `step` and `attempt`:
-// of its newest checkpoint, −1: none.
-bool time_limit_due(struct time_limit *t, const char *store, int64_t attempt, int64_t step);
+// of its newest checkpoint, −1: none; `step_ms`: what its newest step took, 0: not known.
+bool time_limit_due(struct time_limit *t, const char *store, int64_t attempt, int64_t step,
+                    double step_ms);

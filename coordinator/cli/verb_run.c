@@ -499,12 +499,14 @@ static int watch_job(struct run *r)
             return explain_halt(r);
         }
         if (rc < 0 && r->stops && !announced)
-            progress_say(&r->progress, "saving and stopping; once more Ctrl-C: at once");
+            progress_say(&r->progress, r->late ? "saving and stopping; Ctrl-C twice: at once"
+                                               : "saving and stopping; once more Ctrl-C: at once");
         announced = r->stops;
         const struct progress *p = &r->progress;
         if (rc < 0 && !r->stops &&
-            time_limit_due(&r->limit, p->store, p->checkpoint_attempt, p->checkpoint)) {
+            time_limit_due(&r->limit, p->store, p->checkpoint_attempt, p->checkpoint, p->step_ms)) {
             r->late = true;
+            r->worker.stops_itself = true;
             on_stopped(r);
             raise_flag(r->worker.stop);
         }
@@ -531,6 +533,7 @@ static void *run_client(void *arg)
     r->rc = r->record.job[0] ? take_up_until_settled(r) : begin_job(r);
     if (!r->rc) {
         r->rc = watch_job(r);
+        lead_stops(&r->lead);
         remember_state(r);
     }
     if (r->rc == CLIENT_OK || r->rc == CLIENT_FAILED)
@@ -556,7 +559,7 @@ static int open_run(struct run *r, struct err *e)
     r->worker.ctx = r;
     r->coordinator.notify = r->args->notify.v;
     r->coordinator.nnotify = r->args->notify.n;
-    int rc = own_worker_read_signals(&r->worker, e);
+    int rc = r->worker.signals > 0 ? 0 : own_worker_read_signals(&r->worker, e);
     rc = rc ? rc : lead_open(&r->lead, r->record.dir, &r->coordinator, e);
     rc = rc ? rc : own_coordinator_open(&r->coordinator, r->record.dir, r->worker.stop, e);
     rc = rc ? rc : lead_begin(&r->lead, &r->coordinator, r->worker.stop, e);
@@ -599,8 +602,10 @@ static void join_client(struct run *r, pthread_t client)
                            {.fd = r->worker.signals, .events = POLLIN}};
     while (!is_raised(r->client_over)) {
         if (!poll(fds, 2, r->stops ? LAST_WORDS_MS : -1)) {
+            int rc =
+                lead_end(&r->lead, r->late ? SEVERAL_AGAIN : CLIENT_INTERRUPTED, r->worker.signal);
             stop_coordinator(r, false);
-            _exit(r->late ? SEVERAL_AGAIN : CLIENT_INTERRUPTED);
+            _exit(rc);
         }
         own_worker_take_signals(&r->worker);
     }
@@ -662,7 +667,8 @@ static int run_job(struct run *r)
 
 int verb_run(const struct verb *v, const struct args *a)
 {
-    struct run r = {.verb = v, .args = a, .lead.verb = v, .record = {.lock = -1}};
+    struct run r = {
+        .verb = v, .args = a, .lead = {.verb = v, .worker = &r.worker}, .record = {.lock = -1}};
     struct allocation *where = &r.lead.s.a;
     struct err e = {0};
     if (allocation_find(where, &e)) {
@@ -678,6 +684,8 @@ int verb_run(const struct verb *v, const struct args *a)
                             0);
     if (where->kind != ALLOCATION_NONE && where->index)
         return run_agent(v, a, where);
+    if (where->kind != ALLOCATION_NONE)
+        (void)own_worker_read_signals(&r.worker, NULL); // a failure is seen in open_run
     progress_init(&r.progress, a->json);
     r.progress.link = &r.link;
     int rc = run_begin(&r);

@@ -39,12 +39,6 @@ def status(run):
     return json.loads(ask(run, "status", "--json").out)
 
 
-def ranks_of(process):
-    children = [runs.cmdline(p) and int(p) for p in os.listdir("/proc") if p.isdigit() and runs.cmdline(p)[:1]
-                and runs.cmdline(p)[0].endswith(b"weft-rank") and str(process.pid).encode() in runs.cmdline(p)]  # fmt: skip
-    return [p for p in children if runs.alive(p)]
-
-
 def process_state(pid):
     with open(f"/proc/{pid}/stat") as f:
         return f.read().rsplit(")", 1)[1].split()[0]
@@ -229,7 +223,7 @@ def test_a_hang_up_that_is_ignored_ends_nothing(busy):
 def test_a_second_interruption_ends_at_once(busy):
     process = start(busy)
     await_first_checkpoint(busy, process)
-    os.kill(ranks_of(process)[0], signal.SIGSTOP)  # it will not save
+    os.kill(runs.ranks_of(process)[0], signal.SIGSTOP)  # it will not save
     process.send_signal(signal.SIGINT)
     line = ""
     while "saving and stopping" not in line:
@@ -242,7 +236,7 @@ def test_a_second_interruption_ends_at_once(busy):
 def test_ranks_end_with_a_run_that_is_killed(busy):
     process = start(busy)
     await_first_checkpoint(busy, process)
-    ranks = ranks_of(process)
+    ranks = runs.ranks_of(process)
     assert len(ranks) == 2 and end_of(process, signal.SIGKILL).code == -signal.SIGKILL
     assert busy.wait_until(lambda: not [r for r in ranks if runs.alive(r)])
 
@@ -284,7 +278,7 @@ def test_ctrl_z_stops_run_and_ranks_and_no_hang_is_seen_when_they_continue(busy)
     """hang_after is 1 s. In a process group of its own, as a shell starts it."""
     process = start(busy, preexec_fn=os.setpgrp)
     await_first_checkpoint(busy, process)
-    everybody = [process.pid, *ranks_of(process)]
+    everybody = [process.pid, *runs.ranks_of(process)]
     for seconds in (4, 1.5, 1.2):
         process.send_signal(signal.SIGTSTP)
         assert busy.wait_until(lambda: [process_state(p) for p in everybody] == ["T"] * 3)

@@ -174,6 +174,13 @@ def processes_naming(folder):
     return found
 
 
+def ranks_of(process):
+    """Pids of the living ranks of a `weft run`."""
+    children = [int(p) for p in os.listdir("/proc") if p.isdigit() and cmdline(p)[:1]
+                and cmdline(p)[0].endswith(b"weft-rank") and str(process.pid).encode() in cmdline(p)]  # fmt: skip
+    return [p for p in children if alive(p)]
+
+
 class Page:
     """A copy of a rank's progress page (worker/collective/collective.h)."""
 

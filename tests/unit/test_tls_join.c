@@ -466,19 +466,19 @@ static void a_joiner_finds_its_authority_at_the_server_and_no_other(void **state
     server_start(&deaf, NULL, 1);
     const char *file = in_top("found.pem");
     alarm(120);
-    assert_int_equal(tls_fetch_ca(evil.address, j.text.ca_sha256, file, &j.e), ERR_REFUSED);
+    assert_int_equal(tls_fetch_ca(evil.address, j.text.ca_sha256, file, 10, &j.e), ERR_REFUSED);
     assert_non_null(strstr(j.e.text, "another authority"));
-    assert_int_equal(tls_fetch_ca(deaf.address, j.text.ca_sha256, file, &j.e), ERR_PEER);
+    assert_int_equal(tls_fetch_ca(deaf.address, j.text.ca_sha256, file, 10, &j.e), ERR_PEER);
     assert_int_not_equal(access(file, F_OK), 0);
-    assert_int_equal(tls_fetch_ca(own.address, j.text.ca_sha256, file, &j.e), 0);
+    assert_int_equal(tls_fetch_ca(own.address, j.text.ca_sha256, file, 10, &j.e), 0);
     read_text(file, got, sizeof got);
     assert_string_equal(got, want);
     assert_mode(file, 0600);
     server_stop(&own);
     server_stop(&evil);
     server_stop(&deaf);
-    assert_int_equal(tls_fetch_ca(own.address, j.text.ca_sha256, file, &j.e), ERR_PEER); // gone
-    assert_int_equal(tls_fetch_ca("nowhere", j.text.ca_sha256, file, &j.e), ERR_INVALID);
+    assert_int_equal(tls_fetch_ca(own.address, j.text.ca_sha256, file, 10, &j.e), ERR_PEER); // gone
+    assert_int_equal(tls_fetch_ca("nowhere", j.text.ca_sha256, file, 10, &j.e), ERR_INVALID);
     alarm(0);
     arena_clear(&j.a);
 }
