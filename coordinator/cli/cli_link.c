@@ -100,10 +100,11 @@ int cli_link_explain(const struct cli_link *l, enum rpc_code code, const char *t
         snprintf(what, sizeof what, "%s", text);
     if (l->own) {
         bool changed = m->exit == CLIENT_USAGE || m->code == RPC_FAILED_PRECONDITION;
+        struct buf todo = {0};
+        buf_printf(&todo, "change the job as it says, or %s", l->start_over);
         complain(l->verb, what, l->own,
-                 changed ? "change the job as it says, or start over with --new (the old state is "
-                           "kept aside)"
-                         : "put that right, then run the same command again");
+                 changed ? buf_str(&todo) : "put that right, then run the same command again");
+        buf_clear(&todo);
         return m->exit;
     }
     snprintf(where, sizeof where, "the coordinator %s %s (from %s)", l->folder ? "of" : "at",

@@ -34,13 +34,14 @@ enum { LINK_ADDRESS_MAX = 320, LINK_TIMEOUT_S = 15, LINK_SUBMIT_S = 90 };
 struct cli_link {
     const struct verb *verb;
     char address[LINK_ADDRESS_MAX];
-    const char *origin;    // of the address: "--coordinator", "WEFT_COORDINATOR", …
-    const char *tls;       // as the verb was given it, borrowed
-    bool secure;           // certificates were given
-    const char *own;       // the folder of `weft run`, whose own coordinator it is; else null
-    const char *folder;    // .weft/NAME of a `weft run`, where --coordinator names one; else null
-    int folder_fd;         // of it, for the address of the run that is under way; 0: none
-    struct stored *stored; // what is read of one that is not under way; else null
+    const char *origin;     // of the address: "--coordinator", "WEFT_COORDINATOR", …
+    const char *tls;        // as the verb was given it, borrowed
+    bool secure;            // certificates were given
+    const char *own;        // the folder of `weft run`, whose own coordinator it is; else null
+    const char *start_over; // then: what to do to start over
+    const char *folder;     // .weft/NAME of a `weft run`, where --coordinator names one; else null
+    int folder_fd;          // of it, for the address of the run that is under way; 0: none
+    struct stored *stored;  // what is read of one that is not under way; else null
     struct own_coordinator *host; // the coordinator of one that a verb acts on; else null
     int lock;                     // then: of the folder
     struct rpc *rpc;

@@ -73,6 +73,18 @@ static int check_receivers(struct run *r)
     return CLIENT_OK;
 }
 
+// An allocation repeats its command at every start, which therefore cannot have --new.
+static void print_start_over(struct run *r)
+{
+    const struct several *s = &r->lead.s;
+    if (s->a.kind == ALLOCATION_NONE)
+        snprintf(r->start_over, sizeof r->start_over,
+                 "start over with --new (the old state is kept aside)");
+    else
+        snprintf(r->start_over, sizeof r->start_over, "move %s/%s-xxxxxxxx away to start over",
+                 s->root, s->name);
+}
+
 static int load_job(struct run *r)
 {
     struct err e = {0};
@@ -93,6 +105,7 @@ static int load_job(struct run *r)
     if ((rc = lead_find(&r->lead, &r->job, r->base)))
         return rc;
     r->place = r->lead.s.a.kind == ALLOCATION_NONE ? r->base : r->lead.s.place;
+    print_start_over(r);
     bool starts = r->args->fresh || !record_is_there(r->place, r->job.name);
     if (r->args->from_step >= 0 && starts)
         return usage(r->verb, r->args->fresh ? "--new starts over and --from-step continues"
@@ -195,9 +208,9 @@ static int take_folder(struct run *r, const struct job *before, struct err *e)
 
 static int refuse_change(const struct run *r, const struct err *e)
 {
-    return run_report_failure(
-        r, e, "undo the change, or start over with --new (the old state is kept aside)",
-        CLIENT_USAGE);
+    char todo[RUN_START_OVER + 40];
+    snprintf(todo, sizeof todo, "undo the change, or %s", r->start_over);
+    return run_report_failure(r, e, todo, CLIENT_USAGE);
 }
 
 static int compare_record(struct run *r)
@@ -238,8 +251,8 @@ static int take_move(struct run *r, const char *from)
         return CLIENT_OK;
     if (record_is_copy(&r->record, r->job.name)) {
         err_set(&e, ERR_EXISTS, "%s is a copy: its job continues in %s alone", r->base, from);
-        return run_report_failure(r, &e, "start over with --new, or continue there",
-                                  CLIENT_REFUSED);
+        return run_report_failure(
+            r, &e, arena_printf(&r->arena, "continue there, or %s", r->start_over), CLIENT_REFUSED);
     }
     r->changes = r->changed ? arena_printf(&r->arena, "%s; its folder was %s", r->changes, from)
                             : arena_printf(&r->arena, "its folder was %s", from);
@@ -285,7 +298,7 @@ static int open_record(struct run *r)
                 "what is known of the job that was started here is damaged: %s/job or resolved",
                 r->record.dir);
         return run_report_failure(
-            r, &e, "put the file back, or start over with --new (the old state is kept aside)",
+            r, &e, arena_printf(&r->arena, "put the file back, or %s", r->start_over),
             CLIENT_REFUSED);
     }
     settle_threads(r);
@@ -304,7 +317,7 @@ static int open_record(struct run *r)
 
 // A job that continues does so with the data that it was trained with, wherever that lies now, or with
 // other data that the job file names otherwise. What cannot be looked at here the ranks will.
-static int compare_data(const struct run *r)
+static int compare_data(struct run *r)
 {
     struct err e = {0}, ignored = {0};
     struct dataset set;
@@ -325,8 +338,10 @@ static int compare_data(const struct run *r)
         return CLIENT_OK;
     }
     return rc ? run_report_failure(r, &e,
-                                   "put the data back, name other data by another path, or start "
-                                   "over with --new (the old state is kept aside)",
+                                   arena_printf(&r->arena,
+                                                "put the data back, name other data by another "
+                                                "path, or %s",
+                                                r->start_over),
                                    CLIENT_USAGE)
               : CLIENT_OK;
 }

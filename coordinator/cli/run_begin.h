@@ -13,6 +13,7 @@
 #include "coordinator/cli/run_record.h"
 #include "coordinator/cli/time_limit.h"
 
+enum { RUN_START_OVER = 4300 };
 struct run {
     const struct verb *verb;
     const struct args *args;
@@ -20,8 +21,9 @@ struct run {
     struct job job;
     struct buf resolved;
     char base[4096];
-    struct lead lead;  // of the others of an allocation, if it is in one
-    const char *place; // where .weft/NAME lies: `base`, or this node's own folder
+    struct lead lead;                // of the others of an allocation, if it is in one
+    const char *place;               // where .weft/NAME lies: `base`, or this node's own folder
+    char start_over[RUN_START_OVER]; // what to do to start over, for messages
     struct record record;
     bool changed;        // the job continues with another text than it was started with
     const char *changes; // then: the keys with the settings of both; null: none

@@ -97,23 +97,20 @@ static int report_finished(struct run *r)
 {
     struct err e = {0};
     int64_t step;
-    char todo[160] = "put it back, or start over with --new";
+    char from[80] = "";
     if (left_check_result(&r->record, &r->job, &step, &e)) {
         if (step)
-            snprintf(
-                todo, sizeof todo,
-                "put it back, give more train.steps to continue from step %lld, which is left, "
-                "or start over with --new",
-                (long long)step);
+            snprintf(from, sizeof from,
+                     " give more train.steps to continue from step %lld, which is left,",
+                     (long long)step);
+        const char *todo = arena_printf(&r->arena, "put it back,%s or %s", from, r->start_over);
         complain(r->verb, e.text, r->record.store, todo);
         return CLIENT_FAILED;
     }
     show_result(r);
     if (!r->args->json)
-        plain_printf(
-            stdout,
-            "%s is finished; with more train.steps it continues, with --new it starts over\n",
-            r->job.name);
+        plain_printf(stdout, "%s is finished; with more train.steps it continues; or %s\n",
+                     r->job.name, r->start_over);
     print_places(r);
     return CLIENT_OK;
 }
@@ -230,11 +227,10 @@ static int ask_coordinator(struct run *r, enum cli_link_method m, const Protobuf
 }
 
 // The database is lost, and with it the id of the cluster that the checkpoints belong to.
-static int refuse_unknown(const struct run *r)
+static int refuse_unknown(struct run *r)
 {
     complain(r->verb, "what the coordinator knew of this job is lost", r->record.dir,
-             "put its weft.db back, or start over with --new (the old state is kept "
-             "aside)");
+             arena_printf(&r->arena, "put its weft.db back, or %s", r->start_over));
     return CLIENT_REFUSED;
 }
 
@@ -324,7 +320,7 @@ static void print_changes(const struct run *r, int64_t from_step)
                     r->changes);
 }
 
-static int refuse_lost(const struct run *r, int64_t known_step, const char *why)
+static int refuse_lost(struct run *r, int64_t known_step, const char *why)
 {
     struct err e = {0};
     char from[40] = "";
@@ -332,13 +328,14 @@ static int refuse_lost(const struct run *r, int64_t known_step, const char *why)
         snprintf(from, sizeof from, " from step %lld", (long long)known_step);
     err_set(&e, ERR_NOTFOUND, "%s has changed and was to continue%s, and %s", r->job.name, from,
             why);
-    complain(r->verb, e.text, r->record.store, "put the folder back, or start over with --new");
+    complain(r->verb, e.text, r->record.store,
+             arena_printf(&r->arena, "put the folder back, or %s", r->start_over));
     return CLIENT_FAILED;
 }
 
 // Refuses where no checkpoint is left. *from_step is looked for before the job is queued: once it runs
 // it makes others.
-static int check_checkpoints(const struct run *r, int64_t known_step, int64_t *from_step)
+static int check_checkpoints(struct run *r, int64_t known_step, int64_t *from_step)
 {
     struct err e = {0};
     if (r->args->from_step >= 0) { // which is there (run_begin.c)
@@ -565,6 +562,7 @@ static int open_run(struct run *r, struct err *e)
     rc = rc ? rc : lead_begin(&r->lead, &r->coordinator, r->worker.stop, e);
     rc = rc ? rc : cli_link_dial(&r->link, r->verb, r->coordinator.address, "", e);
     r->link.own = r->record.dir;
+    r->link.start_over = r->start_over;
     return rc;
 }
 

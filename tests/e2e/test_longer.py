@@ -12,6 +12,7 @@ import subprocess
 import cluster
 import pytest
 import runs
+from allocation import Allocation
 
 LONGER = {"train__steps": 40, "schedule__value": 0.01, "checkpoint__every": 20}
 
@@ -101,6 +102,22 @@ def test_a_run_whose_first_try_trained_nothing_starts_again_as_another_training(
     assert end.code == 2 and "which differs in train.seed" in end.err, end
 
 
+def test_in_an_allocation_another_seed_is_refused_without_words_of_a_flag_that_it_refuses(place, toy):
+    run = runs.Run(place, runs.job(toy, 1, train__steps=20), "mine")
+    a = Allocation(run, 1)
+    a.start()
+    codes, ends = a.codes()
+    assert codes == [0], ends
+    a.start("-s", "train.seed=5")
+    codes, (end,) = a.codes()
+    assert codes == [78] and "differs in train.seed" in end.err and "--new" not in end.err, end
+    (store,) = run.stores()
+    assert f"move {store.parent}/test-xxxxxxxx away to start over" in end.err and store.name.startswith("test-"), end
+    store.rename(place / "aside")
+    a.start("-s", "train.seed=5")
+    assert a.codes()[0] == [0]
+
+
 def test_a_changed_run_whose_checkpoints_are_gone_is_refused_until_they_are_back(place, toy):
     run = runs.Run(place, runs.job(toy, 1, train__steps=20), "mine")
     assert runs.weft("run", str(run.file)).code == 0
@@ -138,7 +155,8 @@ def test_a_run_that_lost_its_newest_checkpoint_is_refused_once_finished_and_else
     assert runs.weft("run", str(run.file)).code == 0
     lose(run.checkpoints()[-1].path)
     end = runs.weft("run", str(run.file))
-    todo = "  to do: put it back, give more train.steps to continue from step 20, which is left, or start over with --new\n"
+    todo = ("  to do: put it back, give more train.steps to continue from step 20, which is left, or start over with --new "
+            "(the old state is kept aside)\n")
     assert end.code == 1 and f"test was finished, and its result is {word}: " in end.err and todo in end.err, end
     end = runs.weft("run", str(run.file), "-s", "train.steps=40")
     told = f"continues from step-00000020.a1: the checkpoint of step 30 is {word}, so steps 21 to 30 are trained again (step 20)\n"
