@@ -30,7 +30,12 @@ static const struct verb verbs[] = {
      "Once anything is saved it continues with other settings where `weft schema` says `same` or "
      "`may\n"
      "change`; another model, seed or data is refused unless --new. `weft why NAME` prints its "
-     "history.",
+     "history.\n"
+     "Under srun, or in the pods of an Indexed Job, one runs on each node and that of index 0 "
+     "leads;\n"
+     "WEFT_WAIT=10m waits longer for the others (5m), WEFT_SECRET_FILE names a file of a secret "
+     "that\n"
+     "all have. Exit 75: start it again, it continues; 78: a person must look.",
      0},
     {"submit", "JOB.yaml", "give a job to the coordinator",
      REMOTE | F(SET) | F(REQUEST) | F(CONTINUE) | F(FROM_STEP), 1, 1, verb_submit,

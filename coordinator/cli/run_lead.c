@@ -395,7 +395,7 @@ int lead_end(struct lead *l, int code, int signal)
     code = l->code ? l->code : several_exit(code, signal);
     if (l->published) {
         if (leader_file_end(l->s.root, l->s.name, &l->s.secret, l->file.id, code, &e))
-            plain_error("the agents are not told how it ended: %s", e.text);
+            plain_error("the agents do not learn how it ended: %s", e.text);
         l->published = false;
     } else if (l->leads) {
         struct leader_file f = {.ended = code};
