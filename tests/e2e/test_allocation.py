@@ -49,6 +49,7 @@ def test_it_trains_over_its_hosts_to_the_bits_of_one(place, noise, calm, schedul
     assert "2 ranks placed: 1 on " in ends[0].out and "joined its leader" in ends[1].err, ends
     assert a.run.final() == calm
     assert oct(a.file().stat().st_mode & 0o777) == "0o600" and oct(a.file().parent.stat().st_mode & 0o777) == "0o700"
+    assert list(place.glob("node-0/weft-*/*/.weft/test/log")) and not list(place.glob("node-*/weft-*/*/.weft/test/tls"))
     # Started once more, all of them find it finished.
     a.start()
     codes, ends = a.codes()
@@ -161,6 +162,13 @@ def test_a_run_that_is_alone_stops_by_the_clock_too(place, noise):
 # ---- what is refused --------------------------------------------------------------------------------
 
 
+def test_an_end_of_time_that_is_past_is_left_out(place, noise):
+    a = Allocation(runs.Run(place, runs.busy_job(noise, 1, train__steps=20), "mine"), 1)
+    a.start(SLURM_JOB_END_TIME="1000")
+    codes, ends = a.codes()
+    assert codes == [0] and "SLURM_JOB_END_TIME is 1000, which was " in ends[0].err and "squeue: error" not in ends[0].err, ends
+
+
 def test_what_contradicts_itself_is_refused_before_anything_is_made(pair):
     end = ended(pair.start_one(0, JOB_COMPLETION_INDEX="0"))
     assert end.code == 78 and "JOB_COMPLETION_INDEX" in end.err and "to do" in end.err, end
@@ -217,6 +225,7 @@ def test_a_leader_that_cannot_work_ends_its_agents_with_it(pair):
     pair.start(*bad)
     codes, ends = pair.codes()
     assert codes[0] == 78 and codes[1] == 78 and "nowhere" in ends[0].err, ends
+    assert "index 1: the leader ended with 78" in ends[1].err, ends[1]
 
 
 # ---- who stands before the door ---------------------------------------------------------------------
