@@ -128,7 +128,7 @@ def test_it_stops_before_its_time_is_over_saves_and_asks_to_be_started_again(pla
 
 
 def test_the_schedulers_signal_after_a_stop_by_the_clock_lets_the_ranks_save(place, noise):
-    run = runs.Run(place, runs.busy_job(noise, 1, train__steps=1000000), "mine")
+    run = runs.Run(place, runs.busy_job(noise, 1, train__steps=1000000, restart={"hang_after": "600s"}), "mine")
     words = ["run", str(run.file), "-s", "train.until=20s"]
     with open(place / "said", "w") as said:
         leader = runs.watch_over(subprocess.Popen([runs.WEFT, *words], stdout=said, stderr=said, env=allocation.clean()))
