@@ -184,7 +184,7 @@ PARITY_TESTS := jax
 CUDA_PARTS  := algos
 CUDA_RIGS   := products choices faults
 SIM_TESTS    := sim
-FUZZERS     := rows events weights json tokenizer jsonl index array job model plan shard manifest source frame up
+FUZZERS     := rows events weights json tokenizer jsonl index array job model plan shard manifest source frame up leader
 BENCHES     := kernels allreduce ckpt_write compile step
 # These link the service's libraries.
 SERVICE_BENCHES := hosts placement restart cancel
@@ -705,6 +705,7 @@ fuzz:
 	$(Q)sh tests/fuzz/run.sh "$(BUILD)" $(FUZZ_SECONDS) $(FUZZERS)
 # What a fuzzer takes besides libcommon's sources.
 FUZZ_WITH_events := worker/sinks/event_file.c
+FUZZ_WITH_leader := coordinator/cli/leader_file.c
 FUZZ_WITH_frame := common/attempt/frame.c $(PROTO_C)
 FUZZ_WITH_up    := tests/support/stored_row.c coordinator/serve/job_facts.c $(DECIDER_SRC) $(ATTEMPT_SRC) $(PROTO_C) $(SERVICE_C)
 $(BUILD)/fuzz/fuzz_%: tests/fuzz/fuzz_%.c $(COMMON_SRC) $(BUILD)/gen/model_texts.c | $(PROTO_C) $(SERVICE_C)
