@@ -4,19 +4,17 @@
 #pragma once
 #include <stdint.h>
 
-// The position of a place that has no row yet: no query comes so far, so none sees it.
-enum { CACHE_EMPTY = 1 << 30 };
-
 // Positions from 0 on.
 static inline int64_t cache_place(int32_t position, int64_t places)
 {
     return position % places;
 }
 
-// The newest position up to `last` whose place this is.
+// The newest position up to `last` whose place this is. A place that has no row yet stands behind the last: no
+// query that counts sees it, and what a text makes of its number is as near as a neighbour's.
 static inline int32_t cache_position(int32_t last, int64_t place, int64_t places)
 {
     int64_t back = (last - place) % places;
     int64_t position = last - (back < 0 ? back + places : back);
-    return position < 0 ? CACHE_EMPTY : (int32_t)position;
+    return (int32_t)(position < 0 ? last + 1 : position);
 }

@@ -72,7 +72,7 @@ void live_erase(struct live *l)
     if (rows && !continued && is_in_front())
         plain_erase_lines(stdout, rows);
     else if (rows && continued && !below)
-        putchar('\n'); // somebody stopped it from elsewhere: the picture stays
+        plain_puts(stdout, "\n"); // somebody stopped it from elsewhere: the picture stays
     l->lines = 0;
 }
 

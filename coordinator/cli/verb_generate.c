@@ -264,6 +264,8 @@ static int open_model(struct generate *v, struct err *e)
         local_ranks_close(&v->ranks);
         set[o.nset++] = arena_printf(&v->arena, "model.seq=%d", a->context);
         rc = local_ranks_open(&v->ranks, &o, e);
+        if (rc)
+            err_wrap(e, "--context %d", a->context);
         seq = a->context;
     }
     v->g.rows = o.rows;
@@ -272,7 +274,7 @@ static int open_model(struct generate *v, struct err *e)
 }
 
 // Lets the ranks keep keys, of no more tokens than the texts can have. How many tokens a call takes does
-// not hang on the texts, so that no text's numbers hang on what is beside it. Where keys cannot be kept, it
+// not hang on the texts, so that with one --batch no text's numbers hang on what is beside it. Where keys cannot be kept, it
 // is said why: each token then costs a forward pass over the whole context.
 static int keep_keys(struct generate *v, struct err *e)
 {

@@ -188,6 +188,8 @@ static int load_generating(const struct args *f, struct arena *a, struct job *jo
     if (!rc && f->context > job->model.facts->seq) { // as of a model that was trained so
         set[n++] = arena_printf(a, "model.seq=%d", f->context);
         rc = job_load(a, &weft_schema, f->pos[0], set, n, job, &errs);
+        if (rc)
+            buf_printf(why, "weft plan: --context %d is not possible:\n", f->context);
     }
     if (!rc && !job->model.facts->samples)
         rc = err_set(&e, ERR_INVALID, "its program %s names no `logits` of tokens",
@@ -223,6 +225,8 @@ static int plan_generating(const struct args *f, struct arena *a, struct buf *ou
     decode_plan_make(&plan, &compiled, &device, a);
     if (device.memory)
         plan.fit = plan_rows_that_fit(&job, &o, &device);
+    if (plan.fit > 0) // ranks have equal shares of the texts
+        plan.fit -= plan.fit % mesh_ranks(&compiled.mesh);
     if (f->json) {
         struct json_out w;
         json_print_start(&w, out, true);

@@ -43,7 +43,7 @@ KERNEL(THREADS) ring_kernel(struct cache c)
     for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < c.count; i += step) {
         const int64_t last = c.last[i / c.places], back = (last - i % c.places) % c.places;
         const int64_t position = last - (back < 0 ? back + c.places : back);
-        ((int32_t *)c.to)[i] = position < 0 ? (int32_t)CACHE_EMPTY : (int32_t)position;
+        ((int32_t *)c.to)[i] = (int32_t)(position < 0 ? last + 1 : position);
     }
 }
 

@@ -180,7 +180,7 @@ static void ring(const struct ref_tensor *in, struct ref_tensor *out)
 {
     const int64_t places = out[0].shape.dim[1];
     for (int64_t i = 0; i < shape_count(&out[0].shape); i++)
-        out[0].v[i] = 1 << 30;
+        out[0].v[i] = in[0].v[i / places] + 1;
     for (int64_t b = 0; b < out[0].shape.dim[0]; b++)
         for (int64_t p = 0; p <= (int64_t)in[0].v[b]; p++)
             out[0].v[b * places + p % places] = (double)p;

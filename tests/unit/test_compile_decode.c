@@ -119,6 +119,11 @@ static const char *const written_out[] = {
                  "  p = softmax(causal(s), key)\\n" OUT),
     FRAME(SCORES "  far = 0.3 * f32(positions)\\n"
                  "  p = softmax(causal(s) + far{seq as key}, key)\\n" OUT),
+    // What grows fast with distance: a place that has no row yet must not be far.
+    FRAME(SCORES "  r = s - s + f32(positions){seq as key} - f32(positions)\\n"
+                 "  p = softmax(causal(s - 0.01 * r * r * r), key)\\n" OUT),
+    FRAME(SCORES "  r = s - s + f32(positions){seq as key} - f32(positions)\\n"
+                 "  p = softmax(causal(s), key) * exp(0.05 * r)\\n" OUT),
     // A number for each pair, of the sequence and by embed; for each key; for each token.
     FRAME(SCORES "  p = softmax(causal(s + pairs[heads = 2, seq, key = seq]), key)\\n" OUT),
     FRAME(SCORES "  p = softmax(causal(s + embed(positions, pairs[position = seq, key = seq])), "
@@ -177,6 +182,7 @@ static void what_has_no_caches_is_refused_by_its_line(void **state)
         {FRAME(SCORES "  p = relu(s)\\n  x = x + sum(p, key, heads) * x\\n"),
          "line 12: sum over key, which has not been through causal()"},
         {FRAME(SCORES "  p = softmax(-1 * causal(s), key)\\n" OUT), "line 11: softmax over key"},
+        {FRAME(SCORES "  p = softmax(causal(s) * 1e-9, key)\\n" OUT), "line 11: softmax over key"},
         {FRAME(SCORES "  p = softmax(causal(s) * s, key)\\n" OUT), "line 11: softmax over key"},
         {FRAME(SCORES "  p = exp(causal(s))\\n  p = sigmoid(p)\\n" OUT),
          "line 13: matmul over key"},

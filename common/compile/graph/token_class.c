@@ -50,6 +50,8 @@ int refuse_line(const struct node *n, struct err *e, const char *fmt, ...)
     buf_clear(&why);
     return rc;
 }
+// A factor of what causal() has hidden: -1e9 times this is still nothing to an exponential.
+#define LEAST_SCALE       1e-6
 #define REFUSE(s, n, ...) refuse_line(n, (s)->err, __VA_ARGS__)
 
 static void find_wanted(const struct search *s)
@@ -323,7 +325,7 @@ static struct sight map_sight(const struct node *n, struct sight x)
     case OP_SCALE:
     case OP_CAST:
     case OP_SUM:
-        holds = zero ? UNSEEN_ZERO : low && n->attr.scale > 0 ? UNSEEN_LOW : UNSEEN_ANY;
+        holds = zero ? UNSEEN_ZERO : low && n->attr.scale >= LEAST_SCALE ? UNSEEN_LOW : UNSEEN_ANY;
         break;
     case OP_SPLIT:
     case OP_PAD:

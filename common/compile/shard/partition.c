@@ -254,7 +254,7 @@ static int ask_cache(struct pass *p, int old, const struct spec *need)
     if (c->asked)
         return err_set(p->err, ERR_UNSUPPORTED,
                        "%s: keys that are kept would be moved at each token, since what reads them "
-                       "lies differently: leave out sharding.activations",
+                       "lies differently (sharding.activations): give --no-cache",
                        get_name(&p->from->values[v->alias]));
     *c = (struct cache_cut){true, *need};
     p->again = true;

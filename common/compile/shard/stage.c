@@ -26,6 +26,7 @@ struct cut {
     struct node *old;
     int nold;
     struct err *err;
+    bool sends_keys; // a cache would cross stages: it stays where its rows are made
 };
 
 static bool is_in_update(const struct node *n)
@@ -149,8 +150,10 @@ static void add_send(struct cut *c, const struct node *made_by, int value, int f
 {
     struct graph *g = c->g;
     int peer = to % c->nstages;
+    const int whole = g->values[value].alias;
     if (g->values[value].stages & stage_bit(peer))
         return;
+    c->sends_keys |= whole >= 0 && g->values[whole].kind == VALUE_CACHE;
     g->values[value].stages |= stage_bit(peer);
     struct node n = *made_by;
     n.kind = NODE_SEND;
@@ -266,5 +269,9 @@ int stages_cut(struct graph *g, int nstages, struct err *e)
     int rc = place_nodes(&c);
     if (!rc && nstages > 1)
         rebuild_nodes(&c);
-    return rc;
+    return rc || !c.sends_keys
+               ? rc
+               : err_set(e, ERR_UNSUPPORTED,
+                         "layers of several stages read the keys of one: a pipeline keeps none "
+                         "of these");
 }

@@ -95,7 +95,7 @@ static int clear_keys(struct sampling *s, int64_t first, int64_t n, struct err *
         const size_t bytes = (size_t)(buf->bytes / (uint64_t)rows);
         if (from >= end)
             continue;
-        exec_buffer(s->exec, PROGRAM_FILL, buf->name, &device);
+        PRE(exec_buffer(s->exec, PROGRAM_FILL, buf->name, &device));
         rc = s->backend->stream.fill_zero(exec_stream(s->exec),
                                           (char *)device + (size_t)from * bytes,
                                           (size_t)(end - from) * bytes, e);
