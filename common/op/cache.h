@@ -10,8 +10,8 @@ static inline int64_t cache_place(int32_t position, int64_t places)
     return position % places;
 }
 
-// The newest position up to `last` whose place this is. A place that has no row yet stands behind the last: no
-// query that counts sees it, and what a text makes of its number is as near as a neighbour's.
+// The newest position up to `last` whose place this is. A place that has no row yet stands right
+// behind the last: no query that counts sees it, and its number is none that a text has not met.
 static inline int32_t cache_position(int32_t last, int64_t place, int64_t places)
 {
     int64_t back = (last - place) % places;

@@ -273,9 +273,10 @@ static int open_model(struct generate *v, struct err *e)
     return rc ? rc : open_tokenizer(v, e);
 }
 
-// Lets the ranks keep keys, of no more tokens than the texts can have. How many tokens a call takes does
-// not hang on the texts, so that with one --batch no text's numbers hang on what is beside it. Where keys cannot be kept, it
-// is said why: each token then costs a forward pass over the whole context.
+// Lets the ranks keep keys, of no more tokens than the texts can have. How many tokens a call takes
+// does not hang on the texts, so that with one --batch no text's numbers hang on what is beside it.
+// Where keys cannot be kept, it is said why: each token then costs a forward pass over the whole
+// context.
 static int keep_keys(struct generate *v, struct err *e)
 {
     struct err why = {0};
