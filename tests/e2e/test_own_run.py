@@ -333,13 +333,13 @@ def test_a_run_whose_record_is_damaged_does_not_start_again_by_mistake(finished,
 
 def test_a_resume_before_a_held_job_has_its_new_text_only_delays_that(place, noise):
     """A changed run looks at its data, holds its job, looks at the checkpoints (the second look at a MANIFEST) and submits:
-    a person may resume the job between."""
+    a person may resume the job between. It trains on until the new text is there: for under 300 steps."""
     run = runs.Run(place, runs.busy_job(noise, 1, train__steps=100000), "mine")
     process = start(run)
     assert run.wait_until(lambda: run.stores() and run.checkpoints())
     process.send_signal(signal.SIGINT)
     assert process.wait(runs.WATCHDOG) == 130
-    steps, gate = run.checkpoints()[-1].step + 20, place / "gate"
+    steps, gate = run.checkpoints()[-1].step + 300, place / "gate"
     looks = {"LD_PRELOAD": str(runs.BUILD / "libfaultshim.so"), "FAULT_DIR": str(place / "mine-ckpt"), "FAULT_KIND": "open",
              "FAULT_MATCH": "MANIFEST", "FAULT_AT": "2", "FAULT_DO": "wait", "FAULT_UNTIL": str(gate)}
     changed = runs.watch_over(subprocess.Popen([runs.WEFT, "run", str(run.file), "-s", f"train.steps={steps}"], text=True,
