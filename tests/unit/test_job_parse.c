@@ -120,11 +120,12 @@ static void test_an_unknown_key_names_the_nearest(void **state)
                   "and folders alone: mount what it names\n");
     expect_errors(VALID "metrics: {colour: 1}\n",
                   "job.yaml:5:11: metrics.colour: unknown key: metrics has jsonl, detail, sinks\n");
-    expect_errors(VALID "? \"\"\n: 1\n",
-                  "job.yaml:5:3: unknown key: a job has schema, name, tags, notify, model, mesh, sharding, "
-                  "pipeline, precision, data, "
-                  "optimizer, "
-                  "schedule, train, eval, checkpoint, metrics, resources, restart\n");
+    expect_errors(
+        VALID "? \"\"\n: 1\n",
+        "job.yaml:5:3: unknown key: a job has schema, name, tags, notify, model, mesh, sharding, "
+        "pipeline, precision, data, "
+        "optimizer, "
+        "schedule, train, eval, checkpoint, metrics, resources, restart\n");
 }
 
 static void test_keys_that_are_not_built_yet_are_unknown(void **state)
@@ -579,7 +580,8 @@ static void test_wrong_overrides_are_named_after_the_file(void **state)
         "a.b.c.d.e.f.g.h.i.j.k.l.m.n.o.p.q=1",
     };
     static const char expected[] =
-        "job.yaml:5:1: colour: unknown key: a job has schema, name, tags, notify, model, mesh, sharding, "
+        "job.yaml:5:1: colour: unknown key: a job has schema, name, tags, notify, model, mesh, "
+        "sharding, "
         "pipeline, precision, data, "
         "optimizer, "
         "schedule, train, eval, checkpoint, metrics, resources, restart\n"
