@@ -227,7 +227,7 @@ def test_metrics_have_the_keys_of_the_contract(place, toy):
     rows = run.metrics()
     assert len(rows) == 30
     for r in rows:
-        expected = ROW | ({"eval_loss", "eval_accuracy"} if r["step"] in (15, 30) else set())
+        expected = ROW | {"accuracy"} | ({"eval_loss", "eval_accuracy"} if r["step"] in (15, 30) else set())
         assert set(r) == expected, r
         assert r["tokens_per_s"] is None and r["mfu"] is None  # images, on a CPU
         assert r["attempt"] == 1 and r["dropped"] == 0 and r["loss_mean"] == r["loss"]
