@@ -559,10 +559,10 @@ static int open_run(struct run *r, struct err *e)
     int rc = r->worker.signals > 0 ? 0 : own_worker_read_signals(&r->worker, e);
     rc = rc ? rc : lead_open(&r->lead, r->record.dir, &r->coordinator, e);
     rc = rc ? rc : own_coordinator_open(&r->coordinator, r->record.dir, r->worker.stop, e);
-    if (rc && r->lead.s.a.port && strstr(e->text, r->lead.listen))
-        err_wrap(e, "MASTER_PORT (or PET_MASTER_PORT)");
     rc = rc ? rc : lead_begin(&r->lead, &r->coordinator, r->worker.stop, e);
     rc = rc ? rc : cli_link_dial(&r->link, r->verb, r->coordinator.address, "", e);
+    if (rc && r->lead.s.a.port && strstr(e->text, r->lead.listen))
+        err_wrap(e, "MASTER_PORT (or PET_MASTER_PORT)");
     r->link.own = r->record.dir;
     r->link.start_over = r->start_over;
     return rc;

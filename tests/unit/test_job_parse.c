@@ -123,9 +123,8 @@ static void test_an_unknown_key_names_the_nearest(void **state)
     expect_errors(
         VALID "? \"\"\n: 1\n",
         "job.yaml:5:3: unknown key: a job has schema, name, tags, notify, model, mesh, sharding, "
-        "pipeline, precision, data, "
-        "optimizer, "
-        "schedule, train, eval, checkpoint, metrics, resources, restart\n");
+        "pipeline, precision, data, optimizer, schedule, train, eval, checkpoint, metrics, "
+        "resources, restart\n");
 }
 
 static void test_keys_that_are_not_built_yet_are_unknown(void **state)
@@ -581,10 +580,8 @@ static void test_wrong_overrides_are_named_after_the_file(void **state)
     };
     static const char expected[] =
         "job.yaml:5:1: colour: unknown key: a job has schema, name, tags, notify, model, mesh, "
-        "sharding, "
-        "pipeline, precision, data, "
-        "optimizer, "
-        "schedule, train, eval, checkpoint, metrics, resources, restart\n"
+        "sharding, pipeline, precision, data, optimizer, schedule, train, eval, checkpoint, "
+        "metrics, resources, restart\n"
         "-s train.steps=x: train.steps: must be a whole number of steps, not 'x'\n"
         "-s train.step=1: train.step: unknown key: did you mean train.steps?\n"
         "-s steps: must be key=value, as in train.steps=200\n"
