@@ -10,7 +10,8 @@
 #   4 a tokenizer is learned: the merges are those of `tokenizers`
 #   5 20 MB of texts for each shape of tests/unit/tokenizers: the ids are those of `tokenizers`, and the text of them
 #   6 the events of a job that was resumed: one curve for TensorBoard's loaders, in Python and Rust, and for tbparse
-#   7 what `weft render` and deploy/kubernetes hold is valid for Kubernetes, JobSet and Kubeflow
+#   7 deploy/sinks: a real MLflow server and the package of Weights & Biases hold one curve of a job that was resumed
+#   8 what `weft render` and deploy/kubernetes hold is valid for Kubernetes, JobSet and Kubeflow
 set -eu
 build=$(cd "${1:-build}" && pwd)
 here=tests/parity
@@ -82,5 +83,8 @@ RUST_BACKTRACE=0 "$python" $here/tokenizers_texts.py "$build/tests/tokenize"
 echo "6 events"
 "$python" $here/tensorboard_sink.py "$build" "$scratch/events"
 
-echo "7 manifests"
+echo "7 sinks"
+"$python" $here/experiment_sinks.py "$scratch/sinks"
+
+echo "8 manifests"
 "$python" $here/manifests.py "$build/weft" $(command -v kubectl || true)
