@@ -200,3 +200,15 @@ void render_head(const struct render_facts *f, const char *title, struct buf *ou
     for (int i = 0; i < f->nfacts; i++)
         buf_printf(out, "#   %-*s %s\n", NAME_COLUMNS, f->fact[i].name, f->fact[i].text);
 }
+
+void render_command(const struct render_facts *f, void (*word)(const char *text, struct buf *out),
+                    struct buf *out)
+{
+    buf_printf(out, "weft run --grace %ds", f->grace_s);
+    for (int i = 0; i < f->o->nflags; i++) {
+        buf_printf(out, " %s ", f->o->flags[i].flag);
+        word(f->o->flags[i].value, out);
+    }
+    buf_puts(out, " -- ");
+    word(f->o->file, out);
+}

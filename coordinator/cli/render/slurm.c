@@ -45,15 +45,9 @@ int render_slurm(const struct render_facts *f, struct arena *a, struct buf *out,
                "#SBATCH --requeue\n"
                "#SBATCH --open-mode=append\n"
                "#SBATCH --output=%s-%%j.log\n"
-               "srun --ntasks-per-node=1 --cpus-per-task=%d --kill-on-bad-exit=0 weft run --grace "
-               "%ds", // srun inherits no --cpus-per-task
-               f->stop_s, f->name, f->cores, f->grace_s);
-    for (int i = 0; i < f->o->nflags; i++) {
-        buf_printf(out, " %s ", f->o->flags[i].flag);
-        print_word(f->o->flags[i].value, out);
-    }
-    buf_puts(out, " -- ");
-    print_word(f->o->file, out);
+               "srun --ntasks-per-node=1 --cpus-per-task=%d --kill-on-bad-exit=0 ",
+               f->stop_s, f->name, f->cores); // srun inherits no --cpus-per-task
+    render_command(f, print_word, out);
     buf_printf(out,
                "\n"
                "code=$?\n"

@@ -56,15 +56,10 @@ int render_systemd(const struct render_facts *f, struct arena *a, struct buf *ou
                "\n"
                "[Service]\n"
                "User=%s\n"
-               "ExecStart=weft run --grace %ds",
+               "ExecStart=",
                f->job->name, (int64_t)((r->per + CLOCK_S - 1) / CLOCK_S), r->budget + 1,
-               f->o->user ? f->o->user : "weft", f->grace_s);
-    for (int i = 0; i < f->o->nflags; i++) {
-        buf_printf(out, " %s ", f->o->flags[i].flag);
-        print_argument(f->o->flags[i].value, out);
-    }
-    buf_puts(out, " -- ");
-    print_argument(f->o->file, out);
+               f->o->user ? f->o->user : "weft");
+    render_command(f, print_argument, out);
     buf_printf(out,
                "\n"
                "Restart=on-failure\n"
