@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Storage that fails while a checkpoint is written costs that checkpoint and nothing else: the one before
 stands, training goes on, and one line says what and where."""
+import ctypes
 import os
 import random
 import re
@@ -241,18 +242,25 @@ class Vanished:
         (job.home / "elsewhere").rename(job.ckpt)
 
 
-class Replaced(Vanished):
-    """And another one stands in its place."""
-    says = "was replaced by another"
+def exchange(a, b):
+    """At once: there is no moment at which one of them is missing."""
+    here, exchanging = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.renameat2(here, os.fsencode(a), here, os.fsencode(b), exchanging):
+        raise OSError(ctypes.get_errno(), "renameat2", str(a))
+
+
+class Replaced:
+    """Another directory stands in the place of the one that the ranks hold open."""
+    options, says = None, "was replaced by another"
 
     def begin(self, job):
-        name = job.store().name
-        super().begin(job)
-        (job.ckpt / name).mkdir(parents=True)
+        (job.home / "other" / job.store().name).mkdir(parents=True)
+        exchange(job.ckpt, job.home / "other")
 
     def end(self, job):
-        subprocess.run(["rm", "-r", str(job.ckpt)], check=True)
-        super().end(job)
+        exchange(job.ckpt, job.home / "other")
+        subprocess.run(["rm", "-r", str(job.home / "other")], check=True)
 
 
 @pytest.mark.mounts
