@@ -257,8 +257,8 @@ int lead_open(struct lead *l, const char *folder, struct own_coordinator *o, str
 // ---- while it leads ----
 
 struct hosts {
-    int ready;
-    int64_t devices;
+    int ready, known; // known: that joined, gone or not
+    int64_t devices;  // of those that are ready
 };
 
 static int ask_hosts(const struct lead *l, struct cli_link *link, struct hosts *out)
@@ -273,6 +273,7 @@ static int ask_hosts(const struct lead *l, struct cli_link *link, struct hosts *
     if (rc)
         return rc;
     const Weft__V1__WorkersReply *all = (const Weft__V1__WorkersReply *)(const void *)m;
+    out->known = (int)all->n_workers;
     for (size_t i = 0; i < all->n_workers; i++) {
         const Weft__V1__WorkerStatus *w = all->workers[i];
         if (strcmp(w->state, "away") == 0 || strcmp(w->state, "fenced") == 0)
@@ -311,6 +312,7 @@ static bool check_hosts(struct lead *l, const struct hosts *h, bool *complete, i
         *complete = true;
         return true;
     }
+    *complete |= h->known >= l->s.a.size; // one may come and go between two looks
     *missing_ns = *missing_ns ? *missing_ns : now;
     // Slurm starts no task again in a step; a pod comes again.
     bool slurm = *complete && l->s.a.kind == ALLOCATION_SLURM;
