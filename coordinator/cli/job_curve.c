@@ -91,6 +91,7 @@ static void end_reading(struct job_curve *c, bool failed)
 
 void job_curve_again(struct job_curve *c)
 {
+    c->once_more = !c->whole;
     c->whole = c->failed = false;
 }
 
@@ -111,6 +112,8 @@ static void take_piece(struct job_curve *c, const Weft__V1__RowsReply *piece)
 {
     if (!piece->text.len) { // the file ends there, or in a line that is being written
         end_reading(c, false);
+        c->whole = !c->once_more;
+        c->once_more = false;
         return;
     }
     struct buf *tail = &c->tail;
@@ -154,9 +157,9 @@ bool job_curve_read(struct job_curve *c, const struct cli_link *of, const char *
     int64_t at = c->rows.at, now, until = clock_mono_ns() + for_ns;
     if (c->whole)
         return false;
-    if (of->stored) {
+    if (of->stored || of->own) { // the folder is on this machine
         read_file(c, store);
-        return true;
+        return of->stored || c->rows.at > at;
     }
     if (!c->link.rpc) {
         weft__v1__rows_request__init(&c->ask);

@@ -31,6 +31,7 @@ struct job_curve {
     double newest[CURVE_KEYS]; // NaN: not known
     bool whole;                // nothing is left to read for now
     bool failed;               // then: it could not be read
+    bool once_more;            // the answer under way may be older than what is to be read
     int64_t whole_ns;          // since when
     struct rows rows;          // those of one piece
     struct buf tail;           // behind the last whole line of what came
@@ -41,7 +42,7 @@ struct job_curve {
 
 void job_curve_init(struct job_curve *c);
 // Reads on in what a job that `of` leads to has written, for so long at most; `store` is its folder, for
-// a run that is not under way. Returns whether anything came. What cannot be read is left out.
+// a `weft run`, under way or not. Returns whether anything came. What cannot be read is left out.
 bool job_curve_read(struct job_curve *c, const struct cli_link *of, const char *job,
                     const char *store, int64_t for_ns);
 // There may be more to read.
