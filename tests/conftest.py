@@ -5,6 +5,7 @@ import os
 import pathlib
 import signal
 import sys
+import threading
 import time
 import warnings
 
@@ -35,8 +36,9 @@ def pytest_runtest_protocol(item):
     def give_up(*_):
         pytest.fail(f"not done after {LIMIT_S} s")
 
-    signal.signal(signal.SIGALRM, give_up)
-    signal.alarm(LIMIT_S)
+    if threading.current_thread() is threading.main_thread():  # xdist starts another now and then; no signal reaches that
+        signal.signal(signal.SIGALRM, give_up)
+        signal.alarm(LIMIT_S)
     yield
     signal.alarm(0)
 
