@@ -5,7 +5,7 @@
 #   build   and what `make all` needs
 #   demo    and the data set of `make demo`
 #   all     and what the tests, lint and fuzzers need
-#   long    and what only `make check-long` needs: compilers of other languages, whole systems
+#   long    and what only `make check-long` needs: compilers of other languages, whole systems, Slurm
 # Says what it installs and how much that is, before it does; uses sudo only when not root. PACKAGES_ONLY=1 prints
 # the list.
 set -eu
@@ -16,7 +16,8 @@ build="gcc libc6-dev make pkg-config protobuf-c-compiler libprotobuf-c-dev libya
 data="dataset-fashion-mnist gzip"
 check="clang clang-format clang-tidy libclang-rt-14-dev libcmocka-dev python3 python3-venv python3-pytest python3-pytest-xdist
        python3-numpy python3-yaml xfsprogs iproute2 util-linux curl nftables openssl bash-completion systemd"
-long="prometheus golang-go golang-google-grpc-dev golang-goprotobuf-dev protobuf-compiler systemd-container debootstrap"
+long="prometheus golang-go golang-google-grpc-dev golang-goprotobuf-dev protobuf-compiler systemd-container debootstrap
+      slurm-wlm munge"
 case ${1:-all} in
 run) packages=$run ;;
 build) packages="$run $build" ;;
@@ -55,7 +56,9 @@ LC_ALL=C apt-get install --assume-no --no-install-recommends $missing 2>/dev/nul
     echo "E: apt-get failed"; } |
     awk '/^E: / { print; failed = 1 } /^(Unpacking|Setting up) / && ++n % 8 == 0 { printf "."; fflush() }
          END { if (n >= 8) print ""; exit failed }'
-# Of prometheus only promtool is wanted: the daemon that came along just now does not stay.
-case " $missing " in
-*" prometheus "*) [ ! -d /run/systemd/system ] || $sudo systemctl -q disable --now prometheus ;;
-esac
+# Of these packages only the programs are wanted: the daemons that came along just now do not stay.
+for daemon in prometheus munge slurm-wlm:slurmctld slurm-wlm:slurmd; do
+    case " $missing " in
+    *" ${daemon%:*} "*) [ ! -d /run/systemd/system ] || $sudo systemctl -q disable --now "${daemon#*:}" ;;
+    esac
+done
