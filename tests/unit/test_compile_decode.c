@@ -186,9 +186,14 @@ static void what_has_no_caches_is_refused_by_its_line(void **state)
         {FRAME(SCORES "  p = softmax(causal(s) * s, key)\\n" OUT), "line 11: softmax over key"},
         {FRAME(SCORES "  p = exp(causal(s))\\n  p = sigmoid(p)\\n" OUT),
          "line 13: matmul over key"},
-        {FRAME(SCORES "  p = sigmoid(causal(s)) * log(exp(s))\\n" OUT), "line 12: matmul over key"},
+        {FRAME(SCORES "  p = sigmoid(causal(s)) * log(exp(s))\\n" OUT),
+         "line 12: matmul over key of what log, sqrt or a division by keys made"},
         {FRAME(SCORES "  p = sigmoid(causal(s))\\n  p = p / sum(k, head_dim)\\n" OUT),
-         "line 13: matmul over key"},
+         "line 13: matmul over key of what log, sqrt or a division by keys made"},
+        {FRAME(SCORES "  r = s - s + f32(positions) - f32(positions){seq as key}\\n"
+                      "  p = softmax(causal(s - sqrt(1 + r)), key)\\n" OUT),
+         "line 12: softmax over key of what log, sqrt or a division by keys made: in a place that "
+         "has no key yet that may be no number"},
         {FRAME(SCORES "  p = softmax(causal(s), key)\\n  x = x + mean(p, seq, key, heads) * x\\n"),
          "line 12: sum over seq: a token would see those behind it"},
         {FRAME("  k = x{seq as key}\\n  x = x + mean(k, key) * x\\n"), "line 8: sum over key"},

@@ -381,8 +381,14 @@ static struct sight find_sight(const struct search *s, const struct node *n, int
 
 // ---- refusals ----------------------------------------------------------------------------------
 
-static int refuse_sum(const struct search *s, const struct node *n, enum along along, enum dim dim)
+static int refuse_sum(const struct search *s, const struct node *n, enum along along, enum dim dim,
+                      enum unseen holds)
 {
+    if (holds == UNSEEN_WILD)
+        return REFUSE(s, n,
+                      "%s over %s of what log, sqrt or a division by keys made: in a place that "
+                      "has no key yet that may be no number",
+                      op_name(n->op), name_dim(s, dim));
     if (along == ALONG_KEYS)
         return REFUSE(s, n, "%s over %s, which has not been through causal(): %s", op_name(n->op),
                       name_dim(s, dim), BEHIND);
@@ -408,9 +414,11 @@ static int check_sums(const struct search *s, const struct node *n, enum token_c
                          b = n->nin > 1 ? get_sight(s, n, 1, at) : (struct sight){0};
             bool adds = n->op == OP_SUM || n->op == OP_MATMUL;
             struct sight both = multiply_sights(a, b);
+            if (a.holds == UNSEEN_WILD || b.holds == UNSEEN_WILD)
+                both.holds = UNSEEN_WILD;
             if (!adds || l->along[at] != ALONG_KEYS || kind != CLASS_QUERIES ||
-                both.holds != UNSEEN_ZERO || a.holds == UNSEEN_WILD || b.holds == UNSEEN_WILD)
-                return refuse_sum(s, n, l->along[at], get_input(s, n, k)->dims[d]);
+                both.holds != UNSEEN_ZERO)
+                return refuse_sum(s, n, l->along[at], get_input(s, n, k)->dims[d], both.holds);
             read_group(s, l->group[at], both.window);
         }
     return 0;
@@ -443,7 +451,7 @@ static int check_order(const struct search *s, const struct node *n, int *over)
     if (!c->dim[d].along)
         return 0;
     if (n->op != OP_SOFTMAX || c->dim[d].holds != UNSEEN_LOW)
-        return refuse_sum(s, n, c->dim[d].along, v->dims[d]);
+        return refuse_sum(s, n, c->dim[d].along, v->dims[d], c->dim[d].holds);
     *over = n->attr.label[k][d];
     read_group(s, c->dim[d].group, c->dim[d].window);
     return 0;
