@@ -33,14 +33,16 @@ struct compilation {
     struct err *err;
 };
 
+// A failed check is a bug: who mends it needs the graph, and which pass had made it. What is refused says
+// all of it.
 static int report_failure(struct compilation *p, int rc, const char *pass, const struct graph *g,
                           const struct mesh *m)
 {
-    if (rc && p->dump)
+    if (rc != ERR_INTERNAL)
+        return rc;
+    if (p->dump)
         dump_graph(g, m, p->dump);
-    if (rc)
-        err_wrap(p->err, "%s", pass);
-    return rc;
+    return err_wrap(p->err, "%s", pass);
 }
 
 // Returns the batch of the sample program, whose positions are one continuation each: as many as the
@@ -128,9 +130,9 @@ static int build_global(struct compilation *p, enum program_kind kind, struct gr
         rc = derive_cached(p, kind, g);
     else
         rc = p->build(g, job, kind, batch, job->data.batch);
-    if (is_cached(kind) && rc)
-        return rc;
-    if (!rc && check_layers(p, kind, g))
+    if (rc)
+        return report_failure(p, rc, "graph", g, NULL);
+    if (check_layers(p, kind, g))
         return ERR_INVALID;
     stages_assign(g, job);
     if (kind == PROGRAM_TRAIN) {
@@ -257,13 +259,10 @@ static int compile_program(struct compilation *p, enum program_kind kind)
 static int compile_sampling(struct compilation *p)
 {
     struct compiled *c = p->out;
-    struct buf *dump = p->dump;
     if (p->options->uncached)
         return compile_program(p, PROGRAM_SAMPLE);
-    p->dump = NULL; // of what is refused nothing is printed
     int rc = compile_program(p, PROGRAM_FILL);
     rc = rc ? rc : compile_program(p, PROGRAM_STEP);
-    p->dump = dump;
     if (rc != ERR_UNSUPPORTED)
         return rc;
     *p->err = (struct err){0};

@@ -254,6 +254,25 @@ static void a_ring_without_room_for_a_call_fails(void **state)
     fixture_clear(&whole);
 }
 
+// ---- refusals ----------------------------------------------------------------------------------
+
+static void a_pipeline_whose_stages_share_keys_is_refused_in_plain_words(void **state)
+{
+    struct fixture f;
+    const char *says = "layers of several stages read the keys of one: a pipeline keeps none";
+    const char *model =
+        "program: ./own.model, text: \"sizes\\n  layers = 2\\n  seq = 16\\n  embed = 8\\n"
+        "  vocab = 24\\nmodel\\n  x = embed(tokens, table[vocab, embed])\\n"
+        "  k = x{seq as key}\\n  repeat layers\\n"
+        "    x = x + softmax(causal(x @ k), key) @ k\\n"
+        "  logits = x @ head[embed, vocab]\\n  loss = cross_entropy(logits, targets)\\n\"";
+    (void)state;
+    int rc = compile_only(&f, job_on(model, "pp: 2", ROWS, ""), PROGRAM_FILL, 4, 0);
+    if (rc != ERR_UNSUPPORTED || strncmp(f.e.text, says, strlen(says)) != 0)
+        fail_msg("%d %s", rc, f.e.text);
+    fixture_clear(&f);
+}
+
 // ---- random texts ------------------------------------------------------------------------------
 
 static const char *draw_mesh(uint64_t seed, int n)
@@ -314,6 +333,7 @@ int main(void)
         cmocka_unit_test(a_texts_bits_do_not_hang_on_what_is_beside_it),
         cmocka_unit_test(no_collective_could_be_left_out),
         cmocka_unit_test(a_ring_without_room_for_a_call_fails),
+        cmocka_unit_test(a_pipeline_whose_stages_share_keys_is_refused_in_plain_words),
         cmocka_unit_test(random_texts_on_random_meshes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -277,6 +277,31 @@ static void samples_keep_keys_where_they_can(void **state)
     fixture_clear(&mixed);
 }
 
+// The cached programs of a job are derived from a graph in which a node has lost its scope.
+static int build_broken(struct graph *g, const struct job *job, enum program_kind kind,
+                        int64_t batch, int64_t step_batch)
+{
+    int rc = plan_build_job(g, job, kind, batch, step_batch);
+    for (int i = 0; i < g->nnodes && kind == PROGRAM_SAMPLE; i++)
+        g->nodes[i].scope = -1;
+    return rc;
+}
+
+// No key is kept where that cannot be; what is a bug is none of it.
+static void a_bug_in_deriving_them_is_reported_with_its_graph(void **state)
+{
+    const struct compile_options o = {0};
+    struct fixture f;
+    struct buf dump = {0};
+    (void)state;
+    parse_with(&f, sample_text(models[0], "dp: 1", ""), NULL, 0);
+    assert_int_equal(compile_job(&f.job, build_broken, &o, &f.a, &f.c, &dump, &f.e), ERR_INTERNAL);
+    assert_non_null(strstr(f.e.text, "graph: node 0 has no scope"));
+    assert_non_null(strstr(buf_str(&dump), "fill/tokens"));
+    buf_clear(&dump);
+    fixture_clear(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -285,6 +310,7 @@ int main(void)
         cmocka_unit_test(layers_behind_the_logits_are_in_no_sample),
         cmocka_unit_test(rows_are_as_many_as_the_batch_axes_need),
         cmocka_unit_test(samples_keep_keys_where_they_can),
+        cmocka_unit_test(a_bug_in_deriving_them_is_reported_with_its_graph),
         cmocka_unit_test(samples_cost_no_parameter_and_the_arena_is_the_largest_programs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
