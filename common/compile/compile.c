@@ -265,6 +265,7 @@ static int compile_sampling(struct compilation *p)
     rc = rc ? rc : compile_program(p, PROGRAM_STEP);
     if (rc != ERR_UNSUPPORTED)
         return rc;
+    c->keyless = arena_strdup(p->arena, p->err->text);
     *p->err = (struct err){0};
     for (int k = PROGRAM_FILL; k <= PROGRAM_STEP; k++) {
         c->program[k] = NULL;

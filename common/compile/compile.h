@@ -31,6 +31,7 @@ struct compiled {
     struct program *program[PROGRAM_KINDS];    // one a stage; compiled_program()
     const struct graph *global[PROGRAM_KINDS]; // before partitioning; null: that failed
     struct sharding *sharding;                 // the specs, and what is wrong with them
+    const char *keyless; // why the job's samples keep no keys; null: they do, or there are none
     bool whole; // the programs and their memory are made, though what is wrong may be an error
     int64_t rows, context;   // of FILL, as in compile_options but for 0; context of any: of a text
     struct memory memory;    // of the stage that needs the most

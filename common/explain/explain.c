@@ -104,6 +104,15 @@ int explain_job(const struct job *job, build_fn build, const struct compile_opti
         usage_check(out, job, a, found);
         if (!o->hasty)
             repeated_check(out, job, found);
+        if (out->keyless)
+            findings_add(found, &(struct finding){
+                                    .code = FINDING_SAMPLES_KEYLESS,
+                                    .tensor = "eval.sample",
+                                    .message = arena_printf(
+                                        a,
+                                        "eval.sample: no keys are kept, so each token of a sample "
+                                        "takes a forward pass over a whole sequence: %s",
+                                        out->keyless)});
         if (job->precision.compute == JOB_TF32 && job->resources.kind == JOB_CPU)
             findings_add(
                 found, &(struct finding){.code = FINDING_TF32_IS_F32,

@@ -37,6 +37,7 @@
     X(EXPERT_ORDER, WARNING)       \
     X(ONE_CHOICE, WARNING)         \
     X(SEQUENCE_ORDER, WARNING)     \
+    X(SAMPLES_KEYLESS, WARNING)    \
     X(CHOICES_DROPPED, NOTE)       \
     X(KEY_HEADS_WHOLE, NOTE)       \
     X(TF32_IS_F32, NOTE)           \

@@ -134,6 +134,29 @@ def test_a_model_gone_mad_says_nothing_and_training_continues(place, prose):
     assert "ends after 0 of 5 tokens: the logits are not finite" in run.log(0)
 
 
+def test_samples_that_keep_no_keys_are_made_slowly_and_it_is_said_why(place, prose):
+    (place / "mixed.model").write_text("""sizes
+  seq = 16
+  embed = 8
+  vocab = 128
+model
+  x = embed(tokens, table[vocab, embed])
+  x = x + mean(x, seq)
+  logits = x @ head[embed, vocab]
+  loss = cross_entropy(logits, targets)
+""")
+    made = {**job(prose, {"dp": 2}, {"prompt": "x", "tokens": 3}), "model": {"program": "./mixed.model"}}
+    made["train"]["steps"] = 4
+    made["eval"]["every"] = 2
+    run = runs.train(place, made)
+    assert [step for step, _ in samples(run)] == [2, 4]
+    why = "the model's line 7: sum over seq: a token would see those behind it"
+    assert run.log(0).count(f"no keys are kept, so each token takes a whole forward pass: {why}") == 1
+    (place / "job.yaml").write_text(json.dumps(made))
+    plan = runs.weft("plan", str(place / "job.yaml"))
+    assert plan.code == 0 and plan.out.count("no keys are kept") == 1, plan
+
+
 def test_who_runs_it_reads_the_text_and_so_does_a_program(place, periodic):
     made = job(periodic, {"dp": 1}, {"prompt": "the quick ", "tokens": 10})
     (place / "job.yaml").write_text(json.dumps(made))

@@ -272,6 +272,11 @@ static void samples_keep_keys_where_they_can(void **state)
     assert_true(with.c.memory.arena <= windows.c.memory.arena + 8 * 256);
     assert_true(compiled_has(&mixed.c, PROGRAM_SAMPLE) && !compiled_has(&mixed.c, PROGRAM_FILL));
     assert_true(mixed.c.whole);
+    assert_null(with.c.keyless);
+    assert_null(find_finding(&with, FINDING_SAMPLES_KEYLESS, NULL));
+    const struct finding *said = find_finding(&mixed, FINDING_SAMPLES_KEYLESS, "eval.sample");
+    assert_non_null(said);
+    assert_non_null(strstr(said->message, "a whole sequence: the model's line 10: sum over seq: "));
     fixture_clear(&with);
     fixture_clear(&windows);
     fixture_clear(&mixed);

@@ -252,10 +252,11 @@ static int ask_cache(struct pass *p, int old, const struct spec *need)
     if (c->asked && spec_equal(&c->spec, need))
         return 0;
     if (c->asked)
-        return err_set(p->err, ERR_UNSUPPORTED,
-                       "%s: keys that are kept would be moved at each token, since what reads them "
-                       "lies differently (sharding.activations): give --no-cache",
-                       get_name(&p->from->values[v->alias]));
+        return err_set(
+            p->err, ERR_UNSUPPORTED,
+            "the model's line %d: keys that are kept would be moved at each token, since "
+            "what reads them lies differently (sharding.activations)",
+            p->from->nodes[v->producer].line);
     *c = (struct cache_cut){true, *need};
     p->again = true;
     return 0;

@@ -493,6 +493,9 @@ static int open_saver(struct trainer *t, struct err *e)
 static void log_plan(const struct trainer *t)
 {
     const struct memory *m = compiled_memory(&t->compiled, 0);
+    if (t->assignment->rank == 0 && t->compiled.keyless)
+        log_warn("sample", "no keys are kept, so each token takes a whole forward pass: %s",
+                 t->compiled.keyless);
     if (t->assignment->rank == 0)
         log_info("plan",
                  "arena %.1f MiB a device: params %.1f grads %.1f optimizer %.1f copies %.1f "
