@@ -81,7 +81,7 @@ void bar_show(struct bar *b, uint64_t done, uint64_t total, const char *fmt, ...
     va_end(ap);
     plain_line(&shown, "%s", buf_str(&line));
     if (b->live.on)
-        live_draw(&b->live, buf_str(&shown), shown.len);
+        live_draw(&b->live, "", buf_str(&shown), shown.len);
     else
         put_out(&shown);
     b->shown_ns = now;

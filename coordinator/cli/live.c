@@ -107,11 +107,12 @@ static int cut_line(const char *p, const char *end, int columns, struct buf *out
     return used;
 }
 
-void live_draw(struct live *l, const char *picture, size_t len)
+void live_draw(struct live *l, const char *above, const char *picture, size_t len)
 {
     struct buf out = {0};
     const char *end = is_in_front() ? picture + len : picture;
     live_erase(l);
+    plain_puts(stdout, above);
     continued = below = 0;
     l->columns = screen_columns();
     l->height = screen_lines();

@@ -24,8 +24,9 @@ struct live {
 };
 
 void live_begin(struct live *l);
-// Writes lines over those that were there. The picture is for plain_picture(), and plain otherwise.
-void live_draw(struct live *l, const char *picture, size_t len);
+// Writes whole lines, which stay, and a picture below them over the one that was there. The picture is
+// for plain_picture(), and plain otherwise.
+void live_draw(struct live *l, const char *above, const char *picture, size_t len);
 // Takes the lines away, for what is printed instead; that flushes.
 void live_erase(struct live *l);
 // Whether the lines do not fit the terminal, or stand elsewhere, since they were drawn.

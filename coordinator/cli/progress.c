@@ -16,7 +16,7 @@
 
 enum {
     LIVE_MS = 200,  // between two pictures
-    EVENTS_MS = 50, // the same where an event has taken the last one away
+    EVENTS_MS = 50, // the same where an event is to be shown
     READ_MS = 50,   // in which rows of before are read at a turn
     READ_AT_END_MS = 60000,
     AGAIN_MS = 2000, // until the rows since are read
@@ -35,12 +35,22 @@ void progress_init(struct progress *p, bool json)
     }
 }
 
+// What was to be printed above it is.
+static void take_picture_away(struct progress *p)
+{
+    live_draw(&p->live, buf_str(&p->above), "", 0);
+    buf_reset(&p->above);
+}
+
 void progress_clear(struct progress *p)
 {
+    if (p->above.len)
+        take_picture_away(p);
     if (p->curve)
         job_curve_clear(p->curve);
     free(p->curve);
     p->curve = NULL;
+    buf_clear(&p->above);
 }
 
 // ---- text ----
@@ -169,7 +179,8 @@ static void show_picture(struct progress *p, int64_t now)
 {
     struct buf out = {0};
     draw_picture(p, now, &out);
-    live_draw(&p->live, buf_str(&out), out.len);
+    live_draw(&p->live, buf_str(&p->above), buf_str(&out), out.len);
+    buf_reset(&p->above);
     p->shown_ns = now;
     p->changed = false;
     buf_clear(&out);
@@ -186,11 +197,15 @@ static void show_line(struct progress *p, int64_t now)
     p->said_step = p->step;
 }
 
-// Prints what stays above the picture.
+// What stays above the picture comes with the next one, so that the screen is never without.
 static void show_above(struct progress *p, struct buf *out)
 {
-    live_erase(&p->live);
-    put_out(out);
+    if (!p->curve) {
+        put_out(out);
+        return;
+    }
+    buf_append(&p->above, out->data, out->len);
+    buf_clear(out);
     p->changed = true;
 }
 
@@ -350,7 +365,7 @@ void progress_turn(struct progress *p)
     if (!p->curve || !p->state)
         return;
     struct job_curve *c = p->curve;
-    int64_t now = clock_mono_ns(), pause = (p->live.lines ? LIVE_MS : EVENTS_MS) * CLOCK_MS,
+    int64_t now = clock_mono_ns(), pause = (p->above.len ? EVENTS_MS : LIVE_MS) * CLOCK_MS,
             again = (c->failed ? AGAIN_AFTER_FAILURE_MS : AGAIN_MS) * CLOCK_MS;
     if (c->whole && p->changed && now - c->whole_ns >= again)
         job_curve_again(c);
@@ -369,7 +384,7 @@ int64_t progress_pause_ns(const struct progress *p)
 
 void progress_say(struct progress *p, const char *text)
 {
-    live_erase(&p->live);
+    take_picture_away(p);
     p->changed = true;
     plain_error("%s", text);
 }
@@ -395,7 +410,7 @@ int progress_end(struct progress *p)
          p->state && !p->curve->whole && clock_mono_ns() < until;)
         progress_turn(p);
     draw_picture(p, clock_mono_ns(), &out);
-    live_erase(&p->live);
+    take_picture_away(p);
     plain_picture(stdout, buf_str(&out), out.len); // lines that are not cut
     fflush(stdout);
     buf_clear(&out);

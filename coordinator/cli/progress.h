@@ -20,6 +20,7 @@ struct progress {
     struct job_curve *curve;     // null: standard output is no terminal
     const struct cli_link *link; // borrowed; whom to ask for what was measured before
     bool changed;                // since the last picture
+    struct buf above;            // to be printed with the next one, above it
     char job[64], name[80], store[600];
     Weft__V1__JobState state;
     uint64_t attempt;
