@@ -200,7 +200,6 @@ void decode_plan_text(const struct decode_plan *d, const char *name, int width, 
 void decode_plan_json(const struct decode_plan *d, struct json_out *w)
 {
     const struct compiled *c = d->compiled;
-    const struct memory *m = compiled_memory(c, d->fullest);
     json_object(w, "mesh");
     for (int i = 0; i < c->mesh.n; i++)
         json_int(w, c->mesh.axis[i].name, c->mesh.axis[i].size);
@@ -216,13 +215,7 @@ void decode_plan_json(const struct decode_plan *d, struct json_out *w)
     else
         json_null(w, "rows_that_fit");
     json_object(w, "memory");
-    json_uint(w, "params", m->params);
-    json_uint(w, "copies", m->copies);
-    json_uint(w, "cache", m->cache);
-    json_uint(w, "transient", m->transient);
-    json_uint(w, "workspace", m->workspace);
-    json_uint(w, "arena", m->arena);
-    json_uint(w, "libraries", d->device->libraries);
+    report_memory_json(compiled_memory(c, d->fullest), d->device, w);
     json_end(w);
     json_uint(w, "weights_read", d->weights);
     json_uint(w, "keys_read", d->keys);

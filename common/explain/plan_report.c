@@ -143,11 +143,8 @@ static int64_t print_params_json(const struct report *r, struct json_out *w)
     return count;
 }
 
-static void print_memory_json(const struct report *r, struct json_out *w, const char *key,
-                              int stage)
+void report_memory_json(const struct memory *m, const struct device_model *d, struct json_out *w)
 {
-    const struct memory *m = compiled_memory(r->compiled, stage);
-    json_object(w, key);
     json_uint(w, "params", m->params);
     json_uint(w, "grads", m->grads);
     json_uint(w, "optimizer", m->optimizer);
@@ -157,8 +154,14 @@ static void print_memory_json(const struct report *r, struct json_out *w, const 
     json_uint(w, "transient", m->transient);
     json_uint(w, "workspace", m->workspace);
     json_uint(w, "arena", m->arena);
+    json_uint(w, "libraries", d->libraries);
+}
+
+static void print_stage_json(const struct report *r, struct json_out *w, const char *key, int stage)
+{
+    json_object(w, key);
+    report_memory_json(compiled_memory(r->compiled, stage), r->device, w);
     json_uint(w, "staging", r->staging[stage]);
-    json_uint(w, "libraries", r->device->libraries);
     json_end(w);
 }
 
@@ -256,10 +259,10 @@ void report_json(const struct report *r, struct json_out *w)
     int64_t count = print_params_json(r, w);
     json_int(w, "param_count", count);
     json_int(w, "param_count_active", r->cost.params_active);
-    print_memory_json(r, w, "memory", r->fullest);
+    print_stage_json(r, w, "memory", r->fullest);
     json_array(w, "memory_by_stage");
     for (int i = 0; i < r->compiled->nstages; i++)
-        print_memory_json(r, w, NULL, i);
+        print_stage_json(r, w, NULL, i);
     json_end(w);
     report_sent_json(&r->cost, r->compiled, w);
     json_double(w, "flops_per_step", r->cost.flops_per_step);

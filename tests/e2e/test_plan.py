@@ -246,6 +246,8 @@ def test_a_plan_of_generating_says_what_keys_take_and_what_a_step_reads_and_send
     assert (one["token_bytes"], one["row_bytes"], one["rows"]) == (token, token * 64, rows)
     assert one["mesh"] == {"dp": 1} and one["collectives"] == [] and one["sent"] == {"bytes": 0, "along": []}
     assert one["memory"]["cache"] == one["keys_read"] == token * 64 * rows
+    assert set(one["memory"]) == set(plan(job)["memory"]) - {"staging"}
+    assert sum(one["memory"].values()) == 2 * one["memory"]["arena"] + one["memory"]["libraries"]
     assert one["rows_that_fit"] is None and one["tokens_per_s"] is None  # nothing is known of the machine
     # All weights but the tables: of the head's, which is the embedding, all; of the positions' a row a text.
     weights = one["memory"]["params"] - 64 * 512 * 4
