@@ -26,6 +26,7 @@ static void add_question(struct round *r, struct generated *t, const int32_t *id
     row->ids = frame_borrow(ids);
     row->n_ids = (size_t)n;
     r->tokens += n;
+    t->sent += n;
     r->rows[r->n] = row;
     r->asked[r->n++] = t;
 }
@@ -55,6 +56,7 @@ static void take_token(const struct generation *g, struct generated *t, int32_t 
     struct buf piece = {0};
     if (id < 0 || is_stop_id(g, id)) {
         t->ended = id < 0 ? "not finite" : "stop";
+        t->sent = id < 0 ? 0 : t->sent; // its keys may be no numbers
         end_text(t);
         return;
     }
@@ -82,7 +84,7 @@ static int ask(const struct generation *g, struct round *r, struct err *e)
     Weft__Rank__Ask question = g->how;
     question.rows = r->rows;
     question.n_rows = (size_t)r->n;
-    int rc = local_ranks_ask(g->ranks, &question, &answer, e);
+    int rc = g->ask(g->ranks, &question, &answer, e);
     if (!rc && (answer->n_ids != (size_t)r->n ||
                 (question.log_shares && answer->n_log_shares != answer->n_ids)))
         rc = err_set(e, ERR_INTERNAL, "%zu tokens for %lld texts", answer->n_ids, (long long)r->n);
@@ -123,7 +125,9 @@ int generation_run(const struct generation *g, struct generated *texts, int64_t 
                 t->stream = tokenizer_stream_new(g->tokenizer, true);
                 t->text.stops = g->stops;
                 t->text.nstops = g->nstops;
-                add_question(&r, t, t->prompt, t->nprompt, true);
+                t->kept = t->nprompt <= g->how.context ? t->kept : 0;
+                t->sent = t->kept;
+                add_question(&r, t, t->prompt + t->kept, t->nprompt - t->kept, !t->kept);
             }
         }
         last = r.n;

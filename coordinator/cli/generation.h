@@ -17,6 +17,7 @@ struct generated {
     int64_t nprompt;       // at most GENERATION_PROMPT
     int64_t tokens;        // at most to add, at least one
     uint32_t request;      // its number: place in the input · samples + sample
+    int64_t kept; // of the prompt: tokens that row 0 has of the text before, which continues
     // What it got.
     int32_t *ids;
     double *log_shares; // of each, if asked for
@@ -26,10 +27,13 @@ struct generated {
     struct held_text text;
     const char *ended; // "length", "stop" or "not finite"; null: not yet
     int row;           // while it has one
+    int64_t sent;      // tokens that its row has: the next run's may keep them
     bool begun;        // its prompt was shown
 };
 struct generation {
     struct local_ranks *ranks;
+    int (*ask)(struct local_ranks *ranks, const Weft__Rank__Ask *question,
+               const Weft__Rank__Answer **answer, struct err *e); // local_ranks_ask()
     const struct tokenizer *tokenizer;
     Weft__Rank__Ask how; // its settings; rows are filled in here
     int64_t rows;
@@ -42,8 +46,9 @@ struct generation {
     void *ctx;
 };
 
-// Continues all texts to their ends. `a` gets what they get but their bytes, which
-// generation_clear() frees.
+// Continues all texts to their ends. One that is longer than the context keeps nothing: ranks read its
+// newest tokens from position 0 on. `a` gets what they get but their bytes, which generation_clear()
+// frees.
 int generation_run(const struct generation *g, struct generated *texts, int64_t n, struct arena *a,
                    struct err *e);
 void generation_clear(struct generated *texts, int64_t n);

@@ -306,6 +306,7 @@ static void fill_settings(struct generate *v)
 {
     const struct args *a = v->args;
     v->g.ranks = &v->ranks;
+    v->g.ask = local_ranks_ask;
     v->g.tokenizer = v->tokenizer;
     v->g.how.temperature = a->temperature;
     v->g.how.top_k = a->top_k;
@@ -391,6 +392,7 @@ static int show_json(struct generate *v, const struct generated *t, struct err *
     for (int64_t i = 0; i < t->nprompt; i++)
         json_int(&w, NULL, t->prompt[i]);
     json_end(&w);
+    json_int(&w, "prompt_kept", t->kept);
     json_array(&w, "ids");
     for (int64_t i = 0; i < t->n; i++)
         json_int(&w, NULL, t->ids[i]);
@@ -503,11 +505,13 @@ static int check_room(const struct generate *v, const struct token_ids *ids, str
         ids->n, (long long)v->g.how.context);
 }
 
-// Each line that is entered continues the text, and so does the model. The line's end is part of it.
+// Each line that is entered continues the text, and so does the model. The line's end is part of it. Tokens
+// that were there stay as they are, so that the ranks read the new ones alone.
 static int talk(struct generate *v, struct err *e)
 {
     struct buf line = {0};
     struct token_ids ids = {0};
+    int64_t kept = 0;
     bool more = true;
     int rc = 0;
     while (!rc) {
@@ -528,6 +532,7 @@ static int talk(struct generate *v, struct err *e)
         struct generated t = {.prompt = ids.data,
                               .nprompt = (int64_t)ids.n,
                               .tokens = count_added(v, (int64_t)ids.n),
+                              .kept = kept,
                               .begun = true};
         v->texts = &t;
         v->ntexts = 1;
@@ -535,6 +540,7 @@ static int talk(struct generate *v, struct err *e)
         rc = generation_run(&v->g, &t, 1, &turn, e);
         for (int64_t i = 0; i < t.n; i++)
             token_ids_put(&ids, t.ids[i]);
+        kept = t.sent;
         generation_clear(&t, 1);
         arena_clear(&turn);
     }

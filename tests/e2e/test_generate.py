@@ -401,6 +401,9 @@ def test_a_conversation_says_when_its_text_is_too_long_and_ends_with_ctrl_d(ckpt
     first, second = [json.loads(line) for line in said.decode().splitlines() if line.startswith("{")]
     assert bytes(first["prompt_ids"]) == b"the\n" and len(first["ids"]) == 4
     assert second["prompt_ids"] == [*first["prompt_ids"], *first["ids"], *b"a\n"], said
+    assert (first["prompt_kept"], second["prompt_kept"]) == (0, 4 + 3)  # the last token was shown, and not yet read
+    (whole,) = rows(ckpt, "--tokens", "4", given=bytes(second["prompt_ids"]).decode())
+    assert second["ids"] == whole["ids"] and whole["prompt_kept"] == 0
 
 
 def test_a_conversation_on_a_terminal_continues_one_text(ckpt):
