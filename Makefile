@@ -113,9 +113,11 @@ CPU_SRC     := cpu_backend cpu_memory pool loops cpu_gemm cpu_chain cpu_reduce c
 CPU_SRC     += cpu_route cpu_dispatch
 CPU_SRC     += cpu_embed cpu_cache cpu_pieces cpu_pad cpu_norm cpu_rotary cpu_attention cpu_attention_small cpu_draw cpu_widen
 CPU_SRC     := $(CPU_SRC:%=kernels/cpu/%.c) kernels/kernel.c kernels/unfused.c
-# kernels/cpu/vec.c and vec_product.c are compiled once for each of the first, packed.c and streamed.c of the second.
+# kernels/cpu/vec.c and vec_product.c are compiled once for each of the first, packed.c and streamed.c of the second,
+# tiled.c of the third.
 CPU_ISAS    := baseline avx2 avx512
 PACKED_ISAS := avx2 avx512 avx512bf16
+TILED_ISAS  := amx
 
 # libweft_cuda.so: C by the project's compiler against CUDA's headers, kernels by nvcc. A file a line.
 CUDA_SRC    := cuda_backend
@@ -391,6 +393,7 @@ VEC_baseline :=
 VEC_avx2     := -mavx2 -mfma
 VEC_avx512   := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx2 -mfma -mprefer-vector-width=512
 VEC_avx512bf16 := $(VEC_avx512) -mavx512bf16
+VEC_amx      := $(VEC_avx512bf16) -mamx-tile -mamx-bf16
 # per_isa SOURCE, ISAS: one object for each, SOURCE-ISA.o
 per_isa       = $(2:%=$(BUILD)/obj/$(1)-%.o)
 define per_isa_rule
@@ -401,9 +404,11 @@ $(call per_isa,$(1),$(2)): $(BUILD)/obj/$(1)-%.o: $(1).c
 endef
 $(foreach source,kernels/cpu/vec kernels/cpu/vec_product tests/bench/fma_peak,$(eval $(call per_isa_rule,$(source),$(CPU_ISAS))))
 $(foreach source,kernels/cpu/packed kernels/cpu/streamed,$(eval $(call per_isa_rule,$(source),$(PACKED_ISAS))))
+$(eval $(call per_isa_rule,kernels/cpu/tiled,$(TILED_ISAS)))
 
 CPU_VEC_OBJ  := $(foreach source,kernels/cpu/vec kernels/cpu/vec_product,$(call per_isa,$(source),$(CPU_ISAS)))
 CPU_VEC_OBJ  += $(foreach source,kernels/cpu/packed kernels/cpu/streamed,$(call per_isa,$(source),$(PACKED_ISAS)))
+CPU_VEC_OBJ  += $(call per_isa,kernels/cpu/tiled,$(TILED_ISAS))
 
 $(BUILD)/libweft_cpu.so: $(call obj,$(CPU_SRC)) $(CPU_VEC_OBJ) $(BUILD)/libcommon.a kernels/cpu/export.map
 	$(call say,LD,$@)

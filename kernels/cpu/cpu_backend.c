@@ -7,10 +7,12 @@
 //
 // The best instruction set of the machine is taken; WEFT_CPU_ISA (a name in `sets`) holds it to a
 // lower one, so that unlike hosts compute alike. It is in the numerics record (device_info).
+#include <cpuid.h>
 #include <oneapi/dnnl/dnnl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "kernels/cpu/cpu_device.h"
@@ -26,6 +28,16 @@ static bool has_avx512(void)
 static bool has_avx512bf16(void)
 {
     return has_avx512() && __builtin_cpu_supports("avx512bf16");
+}
+
+// The kernel lets a process have tiles that asks for them, and then all its threads.
+static bool has_amx(void)
+{
+    enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
+    enum { AMX_BF16 = 1 << 22, AMX_TILE = 1 << 24 };
+    unsigned a, b, c, d;
+    return has_avx512bf16() && __get_cpuid_count(7, 0, &a, &b, &c, &d) && d & AMX_BF16 &&
+           d & AMX_TILE && !syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA);
 }
 
 static bool has_avx2(void)
@@ -44,14 +56,17 @@ static const struct set {
     const struct vec *vec;
     bool (*runs)(void);
     dnnl_cpu_isa_t onednn;
-    packed_multiply multiply, multiply_bf16;
+    packed_multiply multiply, multiply_bf16, multiply_tiles;
 } sets[] = {
+    {"amx", &vec_avx512, has_amx, dnnl_cpu_isa_avx512_core, packed_multiply_avx512,
+     packed_multiply_avx512bf16, tiled_multiply_amx},
     {"avx512bf16", &vec_avx512, has_avx512bf16, dnnl_cpu_isa_avx512_core, packed_multiply_avx512,
-     packed_multiply_avx512bf16},
+     packed_multiply_avx512bf16, NULL},
     {"avx512", &vec_avx512, has_avx512, dnnl_cpu_isa_avx512_core, packed_multiply_avx512,
-     packed_multiply_avx512},
-    {"avx2", &vec_avx2, has_avx2, dnnl_cpu_isa_avx2, packed_multiply_avx2, packed_multiply_avx2},
-    {"baseline", &vec_baseline, has_baseline, dnnl_cpu_isa_sse41, NULL, NULL},
+     packed_multiply_avx512, NULL},
+    {"avx2", &vec_avx2, has_avx2, dnnl_cpu_isa_avx2, packed_multiply_avx2, packed_multiply_avx2,
+     NULL},
+    {"baseline", &vec_baseline, has_baseline, dnnl_cpu_isa_sse41, NULL, NULL, NULL},
 };
 
 // oneDNN's limit is the process's and must come before its first use: of several devices the first
@@ -70,12 +85,13 @@ static int choose_isa(struct device *d, struct err *e)
             d->vec = sets[i].vec;
             d->multiply = sets[i].multiply;
             d->multiply_bf16 = sets[i].multiply_bf16;
+            d->multiply_tiles = sets[i].multiply_tiles;
         }
     }
     if (d->vec)
         return 0;
-    return err_set(e, ERR_INVALID, "WEFT_CPU_ISA is '%s': not avx512bf16, avx512, avx2 or baseline",
-                   limit);
+    return err_set(e, ERR_INVALID,
+                   "WEFT_CPU_ISA is '%s': not amx, avx512bf16, avx512, avx2 or baseline", limit);
 }
 
 static int device_count(struct err *e)

@@ -17,8 +17,10 @@ struct device {
     const struct vec *vec;
     // Products of packed operands, and those of two in bf16; null: there are none.
     packed_multiply multiply, multiply_bf16;
-    float *packed;  // PACKED_FLOATS a thread; null: products are oneDNN's
-    bool packs_few; // in f32, only products of few rows; else all that packing pays for
+    packed_multiply
+        multiply_tiles; // a decoder's, of two in bf16; null: they are made as all others
+    float *packed;      // PACKED_FLOATS a thread; null: products are oneDNN's
+    bool packs_few;     // in f32, only products of few rows; else all that packing pays for
     struct list regions, streams, events; // what device_close frees
     uint64_t allocated;                   // bytes of device memory asked for and not freed
 };

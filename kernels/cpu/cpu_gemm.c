@@ -202,6 +202,14 @@ static bool is_packed(const struct stream_q *q, const struct gemm *g, bool half)
     return half || !d->packs_few || (g->m <= PACKED_HEIGHT && g->n * g->k >= MUCH);
 }
 
+// Whether a product is a decoder's that AMX makes.
+static bool is_tiled(const struct stream_q *q, const struct op_attr *attr, const struct gemm *g,
+                     bool half)
+{
+    const struct device *d = q->device;
+    return half && d->packed && d->multiply_tiles && attr->streams && g->m >= TILED_HEIGHT;
+}
+
 static int read_labels(const struct op_call *c, const struct op_attr *labels,
                        const struct tensor *out, struct gemm *g, struct err *e)
 {
@@ -221,7 +229,6 @@ static int multiply_call(struct stream_q *q, const struct op_call *c, const stru
                           .c = out->data,
                           .beta = c->accumulate ? 1.0f : 0.0f,
                           .then = then};
-    w.multiply = w.half ? q->device->multiply_bf16 : q->device->multiply;
     if (out->dtype != DT_F32 || (w.half && !q->device->packed))
         return op_refuse(c, e, "does not take bf16");
     int rc = read_labels(c, labels, out, &w.g, e);
@@ -229,6 +236,9 @@ static int multiply_call(struct stream_q *q, const struct op_call *c, const stru
         return rc;
     w.adds = w.g.batch > 1 && w.g.stride_c == 0;
     w.streams = is_streamed(q, c->attr, &w.g);
+    w.multiply = is_tiled(q, c->attr, &w.g, w.half) ? q->device->multiply_tiles
+                 : w.half                           ? q->device->multiply_bf16
+                                                    : q->device->multiply;
     w.room = w.half || w.streams || is_packed(q, &w.g, false) ? q->device->packed : NULL;
     run_work(q->device->pool, &w);
     return w.status ? err_set(e, ERR_DEVICE, "cpu: %s: onednn status %d", op_name(c->op), w.status)
@@ -244,7 +254,8 @@ bool gemm_takes_bf16(const struct stream_q *q, const struct op_call *c)
 {
     struct gemm g;
     return c->op == OP_MATMUL && !read_labels(c, c->attr, &c->out[0], &g, NULL) &&
-           (is_packed(q, &g, true) || is_streamed(q, c->attr, &g));
+           (is_packed(q, &g, true) || is_streamed(q, c->attr, &g) ||
+            is_tiled(q, c->attr, &g, true));
 }
 
 // If the product is itself an output it is written there, else to the first output, where the

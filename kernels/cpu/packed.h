@@ -11,6 +11,9 @@
 //
 // With AVX512-BF16 a product of two operands in bf16 adds up pairs, in blocks twice as long. Its bits
 // depend on k alone too, but are others. Numbers below f32's normal ones count as 0 there.
+//
+// With AMX so does a decoder's of at least TILED_HEIGHT rows, in chains of 32 elements a link (tiled.c):
+// their bits are a third kind. It is for decoders alone, so that trainings keep theirs.
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -21,6 +24,7 @@ enum {
     PACKED_WIDTH = 1024,  // columns of b
     PACKED_GAP = 16,      // floats between panels
     STREAMED_HEIGHT = 63, // rows of a, at most, where b is read as it lies
+    TILED_HEIGHT = 16,    // rows of a, at least, where AMX multiplies
     // Counted with AVX2's panels of 6 rows and 16 columns. AVX-512's are larger, so fewer gaps.
     PACKED_FLOATS = PACKED_HEIGHT / 6 * (PACKED_DEPTH * 6 + PACKED_GAP) +
                     PACKED_WIDTH / 16 * (PACKED_DEPTH * 16 + PACKED_GAP)
@@ -43,6 +47,7 @@ typedef void (*packed_multiply)(const struct packed_product *p);
 void packed_multiply_avx2(const struct packed_product *p);
 void packed_multiply_avx512(const struct packed_product *p);
 void packed_multiply_avx512bf16(const struct packed_product *p); // both operands are in bf16
+void tiled_multiply_amx(const struct packed_product *p);         // so are these
 
 // Returns the address of element i of an operand.
 static inline const void *find_element(const void *x, bool half, int64_t i)

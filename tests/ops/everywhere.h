@@ -10,7 +10,7 @@
 #include "tests/ops/rig.h"
 #include "tests/unit/unit.h"
 
-enum { MAX_THREADS = 3, MAX_RIGS = 12 };
+enum { MAX_THREADS = 3, MAX_RIGS = 15 };
 
 // One for each instruction set of this machine and each number of threads; on CUDA the one device.
 static struct rig rigs[MAX_RIGS];
@@ -18,7 +18,7 @@ static int nrigs;
 
 static inline int setup(void **state)
 {
-    static const char *const isas[] = {"avx512bf16", "avx512", "avx2", "baseline"};
+    static const char *const isas[] = {"amx", "avx512bf16", "avx512", "avx2", "baseline"};
     (void)state;
     rig_find_backend();
     if (rig_is_cuda())

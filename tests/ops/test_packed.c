@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products that the CPU makes from packed operands, around the edges of its tiles and blocks: right
 // in every layout, and with the same bits however the operands are stored, in f32 or in bf16, on
-// AVX2 or AVX-512, and however many threads there are. Pairs of bf16 make others, the same too.
+// AVX2 or AVX-512, and however many threads there are. Pairs of bf16 make others, and a decoder's by AMX
+// make a third kind, the same too.
 // A decoder's products of few rows, which read b as it lies, have these bits as well.
 #include "tests/ops/everywhere.h"
 
@@ -28,6 +29,7 @@ static const struct extents sizes[] = {
     {12, 16, 1, 1},
     {16, PACKED_WIDTH + 129, 70, 1},
     {STREAMED_HEIGHT, 257, 4 * PACKED_DEPTH + 31, 1},
+    {661, 81, PACKED_DEPTH + 90, 1}, // over AMX's blocks
 };
 enum { SIZES = sizeof sizes / sizeof *sizes };
 static const char *const layouts[] = {"ik,kj->ij", "ki,kj->ij", "ik,jk->ij", "ki,jk->ij"};
@@ -41,7 +43,7 @@ static void make_case(struct rig_case *c, struct arena *a, int layout, struct ex
     letters(ext, s);
     rig_case(c, a, OP_MATMUL, layouts[layout], ext);
     c->accumulate = adds;
-    c->attr.streams = s.i <= STREAMED_HEIGHT;
+    c->attr.streams = s.i <= STREAMED_HEIGHT || s.j % 2; // of many rows only AMX looks at it
     rig_fill(&c->start[0], 3, -1, 1);
     for (int operand = 0; operand < 2; operand++) {
         bool turned = operand ? layout & 2 : layout & 1;
@@ -75,10 +77,13 @@ static void products_agree_at_the_edges_of_blocks(void **state)
             }
 }
 
-// Whether a rig adds up pairs of elements of this dtype, which makes other bits.
-static bool adds_pairs(const struct rig *r, enum dtype t)
+// Which of three kinds of bits a rig's product has: of elements one by one, of pairs, of AMX's tiles.
+static int kind_of_bits(const struct rig *r, const struct rig_case *c)
 {
-    return t == DT_BF16 && strcmp(r->info.isa, "avx512bf16") == 0;
+    bool amx = strcmp(r->info.isa, "amx") == 0;
+    if (c->in[0].dtype != DT_BF16 || (!amx && strcmp(r->info.isa, "avx512bf16") != 0))
+        return 0;
+    return amx && c->attr.streams && c->start[0].shape.dim[0] >= TILED_HEIGHT ? 2 : 1;
 }
 
 static void neither_storage_nor_dtype_nor_threads_change_a_bit(void **state)
@@ -87,19 +92,20 @@ static void neither_storage_nor_dtype_nor_threads_change_a_bit(void **state)
     (void)state;
     for (int s = 0; s < SIZES; s++) {
         struct arena a = {0};
-        double *first[2] = {NULL}; // with pairs: [1]
+        double *first[3] = {NULL}; // of each kind
         for (int n = 0; n < 2 * LAYOUTS; n++)
             for (int r = 0; r < nrigs; r++) {
-                int layout = n / 2, t = n % 2, pairs = adds_pairs(&rigs[r], dtypes[t]);
+                int layout = n / 2, t = n % 2;
                 struct rig_case c;
                 double *got[OP_MAX_OUT];
                 if (!strstr(rigs[r].info.libraries, "packed"))
                     continue;
                 make_case(&c, &a, layout, sizes[s], false, dtypes[t]);
                 rig_run(&rigs[r], &c, &a, got);
-                if (first[pairs])
-                    same_bits(layouts[layout], got[0], first[pairs], sizes[s].i * sizes[s].j);
-                first[pairs] = first[pairs] ? first[pairs] : got[0];
+                const int kind = kind_of_bits(&rigs[r], &c);
+                if (first[kind])
+                    same_bits(layouts[layout], got[0], first[kind], sizes[s].i * sizes[s].j);
+                first[kind] = first[kind] ? first[kind] : got[0];
             }
         arena_clear(&a);
     }
