@@ -51,7 +51,7 @@ static double known(double v)
     return v >= 0 ? v : (double)NAN;
 }
 
-void job_curve_report(struct job_curve *c, const Weft__Rank__StepReport *r)
+void job_curve_report(struct job_curve *c, uint64_t attempt, const Weft__Rank__StepReport *r)
 {
     const double value[CURVE_KEYS] = {
         [CURVE_LOSS] = r->steps ? r->loss : (double)NAN,
@@ -65,7 +65,8 @@ void job_curve_report(struct job_curve *c, const Weft__Rank__StepReport *r)
         [CURVE_MEMORY] = (double)r->memory_bytes,
         [CURVE_PLANNED] = (double)r->memory_planned_bytes,
     };
-    if (c->whole) // else the file has it too, or will have it
+    bool read = attempt < c->attempt || (attempt == c->attempt && r->step <= c->step);
+    if (c->whole && !read) // else the file has it too, or will have it
         add_point(c, r->step, value);
 }
 
@@ -73,8 +74,11 @@ void job_curve_report(struct job_curve *c, const Weft__Rank__StepReport *r)
 
 static void take_rows(struct job_curve *c)
 {
-    for (size_t i = 0; i < c->rows.n; i++)
+    for (size_t i = 0; i < c->rows.n; i++) {
         add_point(c, c->rows.row[i].step, &c->rows.value[i * CURVE_KEYS]);
+        c->step = c->rows.row[i].step;
+        c->attempt = c->rows.row[i].attempt;
+    }
     rows_forget(&c->rows);
 }
 

@@ -33,6 +33,8 @@ struct job_curve {
     bool failed;               // then: it could not be read
     bool once_more;            // the answer under way may be older than what is to be read
     int64_t whole_ns;          // since when
+    int64_t step;              // of the last row that was read
+    uint64_t attempt;          // and its attempt
     struct rows rows;          // those of one piece
     struct buf tail;           // behind the last whole line of what came
     struct cli_link link;
@@ -47,7 +49,7 @@ bool job_curve_read(struct job_curve *c, const struct cli_link *of, const char *
                     const char *store, int64_t for_ns);
 // There may be more to read.
 void job_curve_again(struct job_curve *c);
-void job_curve_report(struct job_curve *c, const Weft__Rank__StepReport *r);
+void job_curve_report(struct job_curve *c, uint64_t attempt, const Weft__Rank__StepReport *r);
 // Appends nothing before there are two points.
 void job_curve_draw(const struct job_curve *c, const struct chart_text *t, struct buf *out);
 void job_curve_clear(struct job_curve *c);

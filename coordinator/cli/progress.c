@@ -350,7 +350,7 @@ void progress_update(struct progress *p, const Weft__V1__WatchUpdate *u)
     p->changed = true;
     if (p->curve) {
         if (u->report)
-            job_curve_report(p->curve, u->report);
+            job_curve_report(p->curve, p->attempt, u->report);
         progress_turn(p);
         return;
     }
