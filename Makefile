@@ -103,9 +103,9 @@ RANK_SRC    += $(addprefix save/,saver snapshot)
 RANK_SRC    += $(addprefix train/,train trainer job_history take_source inputs feed evaluate sampling choice algorithms asked pace device_use detail)
 RANK_SRC    := $(RANK_SRC:%=worker/rank/%.c)
 
-CLI_SRC     := main flags completion manual cli_link cli_print message_json progress log_order request resolved_job source_look data_files run_record run_left several run_lead run_agent time_limit run_begin own_coordinator own_worker stored job_rows job_scores held_text allocation leader_file local_ranks generation bar live job_curve
+CLI_SRC     := main flags completion manual cli_link cli_print message_json progress log_order request resolved_job source_look data_files run_record run_left several run_lead run_agent up_order up_member time_limit run_begin own_coordinator own_worker stored job_rows job_scores held_text allocation leader_file local_ranks generation bar live job_curve
 # Each holds the verbs that its name says.
-CLI_SRC     += verb_act verb_data verb_delete verb_doctor verb_eval verb_files verb_generate verb_jobs verb_logs verb_metrics verb_model verb_plan verb_plot verb_render verb_run verb_submit verb_watch verb_weights verb_why
+CLI_SRC     += verb_act verb_data verb_delete verb_doctor verb_eval verb_files verb_generate verb_jobs verb_logs verb_metrics verb_model verb_plan verb_plot verb_render verb_run verb_submit verb_up verb_watch verb_weights verb_why
 CLI_SRC     += render/cluster_facts render/kubernetes render/slurm render/systemd
 CLI_SRC     := $(CLI_SRC:%=coordinator/cli/%.c)
 
@@ -175,7 +175,7 @@ UNIT_COORD   := coord_db coord_found coord_planner coord_looks coord_service coo
 UNIT_AGENT   := agent_life agent_supervise agent_frames agent_storage agent_daemon agent_join agent_events agent_sinks
 UNIT_TESTS  := $(UNIT_BASE) $(UNIT_TOKENIZER) $(UNIT_JOB) $(UNIT_MODEL) $(UNIT_COMPILE) $(UNIT_DATA) $(UNIT_CKPT) $(UNIT_WEIGHTS) $(UNIT_METRICS) $(UNIT_COLLECTIVE) $(UNIT_RANK)
 # These link the service's libraries too. coord_streams has doubles of their functions: it is linked alone.
-SERVICE_TESTS := $(UNIT_RPC) $(UNIT_COORD) $(UNIT_AGENT) log_order held_text generation allocation leader_file job_curve coord_streams
+SERVICE_TESTS := $(UNIT_RPC) $(UNIT_COORD) $(UNIT_AGENT) log_order held_text generation allocation leader_file up_order job_curve coord_streams
 OPS_TESTS   := backend contract ops transformer draw numerics bf16 chain fused_rows reductions views layouts packed updates linears large route cache chain_random
 # Of them those that take any backend: run on the CUDA backend's emulated twin too.
 CUDA_OPS    := $(filter-out backend packed,$(OPS_TESTS))
@@ -253,7 +253,7 @@ ROOM_unit/metrics    := $(UNIT_METRICS)
 ROOM_unit/collective := $(UNIT_COLLECTIVE)
 ROOM_unit/rank       := $(UNIT_RANK)
 ROOM_unit/rpc        := $(UNIT_RPC)
-ROOM_unit/coord      := $(UNIT_COORD) log_order held_text generation allocation leader_file job_curve
+ROOM_unit/coord      := $(UNIT_COORD) log_order held_text generation allocation leader_file up_order job_curve
 ROOM_unit/agent      := $(UNIT_AGENT)
 ROOM_ops/ops         := $(OPS_TESTS) $(if $(OPS_TESTS),huge)
 ROOM_cuda/cuda       := $(CUDA_PARTS) $(if $(CUDA_INCLUDE),$(CUDA_RIGS))
@@ -538,6 +538,7 @@ $(BUILD)/tests/unit/test_generation $(BUILD)/tests/unit/coord: $(BUILD)/obj/coor
 $(BUILD)/tests/unit/test_allocation $(BUILD)/tests/unit/coord: $(BUILD)/obj/coordinator/cli/allocation.o
 $(BUILD)/tests/unit/test_leader_file $(BUILD)/tests/unit/coord: $(BUILD)/obj/coordinator/cli/leader_file.o
 $(BUILD)/tests/unit/test_job_curve $(BUILD)/tests/unit/coord: $(BUILD)/obj/coordinator/cli/job_curve.o
+$(BUILD)/tests/unit/test_up_order $(BUILD)/tests/unit/coord: $(BUILD)/obj/coordinator/cli/up_order.o
 
 # The world that the coordinator's decider is played in.
 COORD_WORLD := tests/unit/coord_world.c tests/unit/coord_people.c tests/support/stored_row.c

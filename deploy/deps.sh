@@ -17,7 +17,7 @@ data="dataset-fashion-mnist gzip"
 check="clang clang-format clang-tidy libclang-rt-14-dev libcmocka-dev python3 python3-venv python3-pytest python3-pytest-xdist
        python3-numpy python3-yaml xfsprogs iproute2 util-linux curl nftables openssl bash-completion systemd"
 long="prometheus golang-go golang-google-grpc-dev golang-goprotobuf-dev protobuf-compiler systemd-container debootstrap
-      slurm-wlm munge"
+      slurm-wlm munge openssh-server"
 case ${1:-all} in
 run) packages=$run ;;
 build) packages="$run $build" ;;
@@ -57,7 +57,7 @@ LC_ALL=C apt-get install --assume-no --no-install-recommends $missing 2>/dev/nul
     awk '/^E: / { print; failed = 1 } /^(Unpacking|Setting up) / && ++n % 8 == 0 { printf "."; fflush() }
          END { if (n >= 8) print ""; exit failed }'
 # Of these packages only the programs are wanted: the daemons that came along just now do not stay.
-for daemon in prometheus munge slurm-wlm:slurmctld slurm-wlm:slurmd; do
+for daemon in prometheus munge slurm-wlm:slurmctld slurm-wlm:slurmd openssh-server:ssh; do
     case " $missing " in
     *" ${daemon%:*} "*) [ ! -d /run/systemd/system ] || $sudo systemctl -q disable --now "${daemon#*:}" ;;
     esac

@@ -297,6 +297,11 @@ int allocation_read(allocation_get *get, void *ctx, struct allocation *out, stru
     return 0;
 }
 
+bool allocation_replaces(const struct allocation *a)
+{
+    return a->kind == ALLOCATION_KUBERNETES || a->kind == ALLOCATION_OTHER;
+}
+
 static const char *get_own(void *ctx, const char *name)
 {
     (void)ctx;

@@ -6,6 +6,7 @@
 //   Kubernetes  a pod of an Indexed Job: JOB_COMPLETION_INDEX (index); the size is WORLD_SIZE
 //   Kubeflow    PET_NODE_RANK (index), PET_NNODES (size), PET_MASTER_ADDR, PET_MASTER_PORT
 //   others      RANK (index), WORLD_SIZE (size), MASTER_ADDR, MASTER_PORT
+//   weft up     no variable: what it is comes over its standard input (up_order.h)
 //
 // Index 0 leads, the others are its agents. One process a host: an agent offers all devices of its host.
 // Slurm and Kubernetes at once are refused; the variables of the others must agree with theirs, and
@@ -19,7 +20,13 @@
 #include "common/base/err.h"
 
 enum { ALLOCATION_MAX = 65536 }; // processes
-enum allocation_kind { ALLOCATION_NONE, ALLOCATION_SLURM, ALLOCATION_KUBERNETES, ALLOCATION_OTHER };
+enum allocation_kind {
+    ALLOCATION_NONE,
+    ALLOCATION_SLURM,
+    ALLOCATION_KUBERNETES,
+    ALLOCATION_OTHER,
+    ALLOCATION_UP
+};
 
 struct allocation {
     enum allocation_kind kind; // NONE: this process is alone
@@ -38,5 +45,7 @@ typedef const char *allocation_get(void *ctx, const char *name); // null: it is 
 int allocation_read(allocation_get *get, void *ctx, struct allocation *out, struct err *e);
 // The same of this process's environment.
 int allocation_find(struct allocation *out, struct err *e);
+// Whether a process that ends is started again while the others run.
+bool allocation_replaces(const struct allocation *a);
 // How many hosts a list of Slurm's names ("n[01-03,7],gpu1"): −1 where it is none.
 int allocation_count_hosts(const char *list);

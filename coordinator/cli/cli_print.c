@@ -235,6 +235,20 @@ int job_ended(Weft__V1__JobState s)
     }
 }
 
+void print_word(struct buf *out, const char *word, bool quote)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                                "./_+-";
+    if (!quote && word[strspn(word, plain)] == 0) {
+        buf_puts(out, word);
+        return;
+    }
+    buf_putc(out, '\'');
+    for (; *word; word++)
+        buf_puts(out, *word == '\'' ? "'\\''" : (char[]){*word, 0});
+    buf_putc(out, '\'');
+}
+
 // ---- JSON ----
 
 void json_print_start(struct json_out *w, struct buf *out, bool pretty)

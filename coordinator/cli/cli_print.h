@@ -47,6 +47,9 @@ void print_lines(struct buf *out, const char *before, const char *text);
 // where there is nothing to say.
 void print_threads(const Weft__V1__JobStatus *s, const char *before, struct buf *out);
 
+// A word for a shell: in quotes where the shell would take it for more than a word, or where `quote` says so.
+void print_word(struct buf *out, const char *word, bool quote);
+
 // The exit code of a verb that waits for a job in this state; -1 if the job continues.
 int job_ended(Weft__V1__JobState s);
 

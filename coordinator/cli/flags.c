@@ -126,6 +126,15 @@ static const struct flag_row {
     [FLAG_GRACE] = {"--grace", NULL, "D",
                     "for ranks to save when it is asked to stop, as 5m; default: 90s", IS_DURATION,
                     offsetof(struct args, grace_ns)},
+    [FLAG_HOSTS] = {"--hosts", NULL, "HOST,…", "where to run, as a,user@b,[::1]; the first leads",
+                    IS_TEXT, offsetof(struct args, hosts)},
+    [FLAG_SSH] =
+        {"--ssh", NULL, "COMMAND",
+         "what to call for ssh, as 'ssh -p 2222 -i KEY'; it gets options of ssh, the host and "
+         "a command",
+         IS_TEXT, offsetof(struct args, ssh)},
+    [FLAG_WEFT] = {"--weft", NULL, "PATH", "where hosts have weft; default: where it is here",
+                   IS_TEXT, offsetof(struct args, weft)},
     [FLAG_CSV] = {"--csv", NULL, NULL, "as comma-separated values, a row a step", IS_SWITCH,
                   offsetof(struct args, csv)},
     [FLAG_YES] = {"--yes", "-y", NULL, "do not ask", IS_SWITCH, offsetof(struct args, yes)},

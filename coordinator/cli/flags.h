@@ -87,6 +87,9 @@ enum flag {
     FLAG_SECRET,
     FLAG_USER,
     FLAG_GRACE,
+    FLAG_HOSTS,
+    FLAG_SSH,
+    FLAG_WEFT,
     FLAGS
 };
 __extension__ typedef unsigned __int128 flag_set; // a bit a flag
@@ -123,7 +126,7 @@ struct args { // texts are borrowed from argv
     double temperature, top_p, min_p, penalty;
     bool slide, no_cache, generate;
     int chunk;
-    const char *render, *image, *claim, *queue, *secret, *user;
+    const char *render, *image, *claim, *queue, *secret, *user, *hosts, *ssh, *weft;
     int per_node;        // devices; 0: not given
     uint64_t write_rate; // bytes a second; 0: not given
     int64_t grace_ns;    // 0: not given

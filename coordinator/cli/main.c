@@ -37,6 +37,18 @@ static const struct verb verbs[] = {
      "that\n"
      "all have. Exit 75: start it again, it continues; 78: a person must look.",
      0},
+    {"up", "JOB.yaml", "train on bare machines: `weft run` on each host, started by ssh",
+     F(HOSTS) | F(SSH) | F(WEFT) | F(SET) | F(SINK) | F(NOTIFY) | F(GRACE) | F(JSON), 1, 1, verb_up,
+     "Every host needs this version of weft, a key by which ssh asks no question, and this folder, "
+     "the\n"
+     "job's data and checkpoint.dir under the same paths. Nothing is installed, and nothing begins "
+     "before\n"
+     "all hosts are there. Ctrl-C saves and stops, as does the end of `weft up` or of a "
+     "connection; the\n"
+     "same command continues it. Each host's lines begin with its name. Exit codes are those of "
+     "`weft run`\n"
+     "on several hosts: 75: start it again, it continues; 78: a person must look.",
+     0},
     {"submit", "JOB.yaml", "give a job to the coordinator",
      REMOTE | F(SET) | F(REQUEST) | F(CONTINUE) | F(FROM_STEP), 1, 1, verb_submit,
      "A submit that was killed may be repeated: it leads to one job. Its request id is kept until "
@@ -358,6 +370,8 @@ int main(int argc, char **argv)
     }
     if (argc == 3 && strcmp(word, "--planner") == 0) // by the coordinator of `weft run` alone
         return planner_process_main(strtoll(argv[2], NULL, 10));
+    if (argc == 2 && strcmp(word, "--member") == 0) // by `weft up` alone
+        return up_member(find_verb("up"));
     if (strcmp(word, "--version") == 0) {
         plain_printf(stdout, "weft %s\n", WEFT_VERSION);
         return CLIENT_OK;

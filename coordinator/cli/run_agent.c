@@ -107,7 +107,7 @@ static int join_leader(struct agent *g)
                      : "is checkpoint.dir one storage that all hosts see, does index 0 run, and do "
                        "hosts reach each other? WEFT_WAIT=10m waits longer");
         // A file that is there shows that they see one storage, and pods need not start at once.
-        return g->s.a.kind != ALLOCATION_SLURM || g->there ? SEVERAL_AGAIN : SEVERAL_PERSON;
+        return allocation_replaces(&g->s.a) || g->there ? SEVERAL_AGAIN : SEVERAL_PERSON;
     }
 }
 
@@ -213,12 +213,12 @@ static int open_agent(struct agent *g, struct err *e)
     return g->worker.stop < 0 || g->over < 0 ? err_errno(e, ERR_IO, "cannot make an eventfd") : 0;
 }
 
-int run_agent(const struct verb *v, const struct args *args, const struct allocation *a)
+int run_agent(const struct verb *v, const struct args *args, const struct several *s)
 {
     static struct agent g;
     struct buf resolved = {0};
     struct err e = {0};
-    g = (struct agent){.verb = v, .s.a = *a, .code = -1, .record.lock = -1};
+    g = (struct agent){.verb = v, .s = *s, .code = -1, .record.lock = -1};
     if (own_worker_read_signals(&g.worker, &e)) {
         complain(v, e.text, "signals", "raise the limit of open files");
         return CLIENT_FAILED;

@@ -10,5 +10,6 @@
 #include "coordinator/cli/several.h"
 #include "coordinator/cli/verbs.h"
 
-// Returns an exit code; what went wrong has been printed.
-int run_agent(const struct verb *v, const struct args *args, const struct allocation *a);
+// Of `s` the allocation, and the secret if there is one already. Returns an exit code; what went wrong has
+// been printed.
+int run_agent(const struct verb *v, const struct args *args, const struct several *s);

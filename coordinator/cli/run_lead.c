@@ -30,7 +30,7 @@
 
 enum {
     LOOK_MS = 1000,
-    GONE_S = 15, // a host of Slurm's that is away for as long does not come back in this step
+    GONE_S = 15, // a host that is away for as long does not come back, where nobody starts it again
     TOKEN_HOSTS = 1000000, // a pod that comes again is another host
 };
 #define OTHER_NS    (30 * CLOCK_S)           // for another leader to end, which is being stopped
@@ -207,7 +207,9 @@ static void list_addresses(const struct lead *l, struct leader_file *f, int port
     struct ifaddrs *all = NULL;
     const char *node = getenv("SLURMD_NODENAME");
     f->naddresses = 0;
-    add_address(f, l->s.a.host, port);
+    // A word for ssh need not be a name for others.
+    if (l->s.a.kind != ALLOCATION_UP || resolves(l->s.a.host))
+        add_address(f, l->s.a.host, port);
     if (node && resolves(node))
         add_address(f, node, port);
     (void)gethostname(host, sizeof host - 1);
@@ -314,9 +316,8 @@ static bool check_hosts(struct lead *l, const struct hosts *h, bool *complete, i
     }
     *complete |= h->known >= l->s.a.size; // one may come and go between two looks
     *missing_ns = *missing_ns ? *missing_ns : now;
-    // Slurm starts no task again in a step; a pod comes again.
-    bool slurm = *complete && l->s.a.kind == ALLOCATION_SLURM;
-    if (now - *missing_ns < (slurm ? GONE_S * CLOCK_S : l->s.wait_ns))
+    bool gone = *complete && !allocation_replaces(&l->s.a);
+    if (now - *missing_ns < (gone ? GONE_S * CLOCK_S : l->s.wait_ns))
         return true;
     err_set(&e, ERR_PEER, "%d of %d hosts are here%s", h->ready, l->s.a.size,
             *complete ? ", others are gone" : "");

@@ -14,8 +14,8 @@
 
 enum { SEVERAL_AGAIN = 75, SEVERAL_PERSON = 78, SEVERAL_LOOK_S = 2 };
 struct several {
-    struct allocation a; // kind NONE: this `weft run` is alone, and all else is empty
-    struct leader_secret secret;
+    struct allocation a;          // kind NONE: this `weft run` is alone, and all else is empty
+    struct leader_secret secret;  // several_open reads it where it is not set already
     char name[64];                // of the job
     char root[4096], place[4096]; // its checkpoint.dir, made; what is this node's own
     int devices;                  // that each host offers, of CPUs

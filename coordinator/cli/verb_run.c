@@ -29,27 +29,13 @@
 #include "coordinator/cli/run_agent.h"
 #include "coordinator/cli/run_begin.h"
 #include "coordinator/cli/run_left.h"
+#include "coordinator/cli/verb_run.h"
 
 enum { POLL_MS = 100, UPDATES_AT_ONCE = 64 };
 enum { QUIET_MS = 500 };       // so long notices may hold up the end before that is said
 enum { LAST_WORDS_MS = 1000 }; // that a terminal gets to take after an interruption
 
 // ---- what people read ----
-
-// Writes a word for a shell: in quotes where the shell would take it for more than a word.
-static void put_word(struct buf *out, const char *word, bool quote)
-{
-    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
-                                "./_+-";
-    if (!quote && word[strspn(word, plain)] == 0) {
-        buf_puts(out, word);
-        return;
-    }
-    buf_putc(out, '\'');
-    for (; *word; word++)
-        buf_puts(out, *word == '\'' ? "'\\''" : (char[]){*word, 0});
-    buf_putc(out, '\'');
-}
 
 static void print_places(const struct run *r)
 {
@@ -64,7 +50,7 @@ static void print_places(const struct run *r)
     plain_printf(stdout, "logs         %s/worker/jobs\n", r->record.dir);
     if (strcmp(r->record.state, "SUCCEEDED") != 0) {
         struct buf folder = {0};
-        put_word(&folder, r->record.dir, false);
+        print_word(&folder, r->record.dir, false);
         plain_printf(stdout, "history      weft why %s --coordinator %s\n", r->job.name,
                      buf_str(&folder));
         buf_clear(&folder);
@@ -119,26 +105,28 @@ static int report_finished(struct run *r)
 static void print_command(struct run *r)
 {
     struct buf line = {0};
+    if (r->lead.s.a.kind == ALLOCATION_UP)
+        return; // nobody started this one by hand
     buf_puts(&line, "to continue: ");
-    put_word(&line, program_invocation_name, false);
+    print_word(&line, program_invocation_name, false);
     buf_puts(&line, " run ");
-    put_word(&line, r->args->pos[0], false);
+    print_word(&line, r->args->pos[0], false);
     for (int i = 0; i < r->args->nset; i++) {
         buf_puts(&line, " -s ");
-        put_word(&line, r->args->set[i], true);
+        print_word(&line, r->args->set[i], true);
     }
     for (int i = 0; i < r->args->sinks.n; i++) {
         buf_puts(&line, " --sink ");
-        put_word(&line, r->args->sinks.v[i], true);
+        print_word(&line, r->args->sinks.v[i], true);
     }
     for (int i = 0; i < r->args->notify.n; i++) { // a URL is a secret, the name of its file is not
         const char *pair = r->args->notify.v[i], *value = strchr(pair, '=');
         buf_puts(&line, " --notify ");
-        put_word(&line,
-                 value && value[1] != '@'
-                     ? arena_printf(&r->arena, "%.*s=URL", (int)(value - pair), pair)
-                     : pair,
-                 true);
+        print_word(&line,
+                   value && value[1] != '@'
+                       ? arena_printf(&r->arena, "%.*s=URL", (int)(value - pair), pair)
+                       : pair,
+                   true);
     }
     if (r->args->grace_ns) {
         buf_puts(&line, " --grace ");
@@ -665,25 +653,20 @@ static int run_job(struct run *r)
     return e.code ? run_report_failure(r, &e, "see `weft doctor` and the log there", rc) : rc;
 }
 
-int verb_run(const struct verb *v, const struct args *a)
+int run_of_several(const struct verb *v, const struct args *a, const struct several *s)
 {
-    struct run r = {
-        .verb = v, .args = a, .lead = {.verb = v, .worker = &r.worker}, .record = {.lock = -1}};
-    struct allocation *where = &r.lead.s.a;
-    struct err e = {0};
-    if (allocation_find(where, &e)) {
-        complain(v, e.text, "the environment", "mend it; `weft doctor` says what is found");
-        return SEVERAL_PERSON;
-    }
-    if (*where->doubt)
-        plain_error("%s", where->doubt);
+    struct run r = {.verb = v,
+                    .args = a,
+                    .lead = {.verb = v, .worker = &r.worker, .s = *s},
+                    .record = {.lock = -1}};
+    const struct allocation *where = &r.lead.s.a;
     if (where->kind != ALLOCATION_NONE && (a->fresh || a->from_step >= 0))
         return several_exit(usage(v, "in an allocation, whose every start repeats the command, "
                                      "there is no --new and no --from-step: move the job's folder "
                                      "away, or run it once with this alone elsewhere"),
                             0);
     if (where->kind != ALLOCATION_NONE && where->index)
-        return run_agent(v, a, where);
+        return run_agent(v, a, s);
     if (where->kind != ALLOCATION_NONE)
         (void)own_worker_read_signals(&r.worker, NULL); // a failure is seen in open_run
     progress_init(&r.progress, a->json);
@@ -697,4 +680,17 @@ int verb_run(const struct verb *v, const struct args *a)
     buf_clear(&r.resolved);
     arena_clear(&r.arena);
     return rc;
+}
+
+int verb_run(const struct verb *v, const struct args *a)
+{
+    struct several s = {0};
+    struct err e = {0};
+    if (allocation_find(&s.a, &e)) {
+        complain(v, e.text, "the environment", "mend it; `weft doctor` says what is found");
+        return SEVERAL_PERSON;
+    }
+    if (*s.a.doubt)
+        plain_error("%s", s.a.doubt);
+    return run_of_several(v, a, &s);
 }

@@ -25,6 +25,9 @@ struct verb {
     int act;          // for verb_act.c: the weft.v1.Verb to send
 };
 
+int verb_up(const struct verb *v, const struct args *a);
+// up_member.c: the process that verb_up starts on a host.
+int up_member(const struct verb *v);
 int verb_render(const struct verb *v, const struct args *a);
 int verb_plan(const struct verb *v, const struct args *a);
 int verb_model(const struct verb *v, const struct args *a);
