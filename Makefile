@@ -269,7 +269,7 @@ TEST_BINS = $(ROOMS:%=$(BUILD)/tests/%) $(patsubst %,$(BUILD)/tests/%,$(SINGLE))
 # What tests/run.sh is given: PROGRAM, or PROGRAM:TEST of a room; with cuda: before it, over the emulated twin.
 in_room   = $(patsubst %,$(BUILD)/tests/$(1):test_%,$(2))
 OVER_TWIN = $(if $(CUDA_INCLUDE),$(call in_room,ops/ops,$(CUDA_OPS)) \
-                $(BUILD)/tests/parity/test_jax $(call in_room,unit/rank,rank_marks) $(call in_room,cuda/cuda,$(CUDA_RIGS)))
+                $(BUILD)/tests/parity/test_jax $(call in_room,unit/rank,rank_marks) $(call in_room,unit/compile,compile_decode) $(call in_room,cuda/cuda,$(CUDA_RIGS)))
 CPU_RUNS  = $(foreach r,$(ROOMS),$(call in_room,$(r),$(filter-out huge $(CUDA_RIGS),$(ROOM_$(r))))) $(SINGLE:%=$(BUILD)/tests/%)
 NO_EMULATION = $(if $(CUDA_INCLUDE),,@echo "SKIPPED: no CUDA headers in $(CUDA_HOME)/include: the CUDA backend was not tested")
 # Those that take longest begin first, so that every core has work to the end.

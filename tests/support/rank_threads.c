@@ -263,7 +263,7 @@ static int find_backend(struct rank_threads *c, struct err *e)
     rig_find_backend();
     snprintf(built, sizeof built, "%s", getenv("WEFT_BACKEND_DIR"));
     if (!c->late)
-        return backend_load("cpu", &c->backend, e);
+        return backend_load(rig_backend(), &c->backend, e);
     snprintf(late, sizeof late, "%s/tests/late", built);
     setenv("WEFT_BACKEND_DIR", late, 1);
     int rc = backend_load("cuda", &c->backend, e);

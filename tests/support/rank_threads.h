@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ranks of a compiled job as threads of this process, with the CPU backend, or the one
-// that keeps its memory and its time to itself, and the in-process communicator, which finds wrong
-// orders and deadlocks. They train some steps, evaluate once, and leave what their buffers hold to
-// be compared with whole tensors. Stages of a pipeline, cuts and the zig-zag order of sequences are
-// minded here: the test knows whole tensors only.
+// The ranks of a compiled job as threads of this process, with the CPU backend (or the one that
+// WEFT_RIG names), or the one that keeps its memory and its time to itself, and the in-process
+// communicator, which finds wrong orders and deadlocks. They train some steps, evaluate once, and
+// leave what their buffers hold to be compared with whole tensors. Stages of a pipeline, cuts and
+// the zig-zag order of sequences are minded here: the test knows whole tensors only.
 //
 //   rank_threads_run → rank_threads_compare … → rank_threads_clear
 #pragma once
@@ -34,7 +34,7 @@ struct rank_threads {
     int steps;
     const struct rank_call *calls; // in place of steps; caches begin with junk
     int ncalls;
-    bool late; // on the device that keeps its distance (late.c); else on the CPU
+    bool late; // on the device that keeps its distance (late.c); else on WEFT_RIG's
     const struct transport *transport; // null: the hosts'
 
     int ranks;
