@@ -3,6 +3,7 @@
 #include "worker/home.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,6 +43,7 @@ int home_open(struct home *h, const char *dir, struct err *e)
     int rc = folder_make(dir, e);
     rc = rc ? rc : resolve_path(dir, h->dir, sizeof h->dir, e);
     rc = rc ? rc : folder_lock(h->dir, &h->lock, e);
+    rc = rc ? rc : home_mark_attached(h, false, e); // one that was killed has left it
     rc = rc ? rc : read_line(h, "host", h->host, sizeof h->host, e);
     rc = rc ? rc : read_line(h, "cluster", h->cluster, sizeof h->cluster, e);
     if (!rc && !h->host[0]) {
@@ -66,6 +68,20 @@ int home_remember(struct home *h, const char *cluster, struct err *e)
         return err_set(e, ERR_DATA, "the cluster's id has %zu characters, which is too long",
                        strlen(cluster));
     return folder_write(h->dir, "cluster", cluster, FOLDER_DURABLE, e);
+}
+
+int home_mark_attached(const struct home *h, bool is, struct err *e)
+{
+    char path[sizeof h->dir + 16];
+    snprintf(path, sizeof path, "%s/attached", h->dir);
+    if (!is && unlink(path) && errno != ENOENT)
+        return err_errno(e, ERR_IO, "cannot remove %s", path);
+    int fd = is ? open(path, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600) : -1;
+    if (is && fd < 0)
+        return err_errno(e, ERR_IO, "cannot make %s", path);
+    if (fd >= 0)
+        close(fd);
+    return 0;
 }
 
 int home_folder(const struct home *h, const char *name, const char *given, char *out, size_t size,

@@ -234,6 +234,15 @@ static void say_lost(struct worker_daemon *d, const char *why)
     log_warn("worker", "the stream to %s ended: %s", d->c->coordinator, why);
 }
 
+static void set_connected(struct worker_daemon *d, bool is)
+{
+    struct err e = {0};
+    d->connected = is;
+    d->attached |= is;
+    if (home_mark_attached(d->c->home, is, &e))
+        log_warn("worker", "probes see it wrongly: %s", e.text);
+}
+
 static void on_stream(struct worker_daemon *d, struct rpc_event *ev)
 {
     if (ev->call != d->call)
@@ -244,12 +253,12 @@ static void on_stream(struct worker_daemon *d, struct rpc_event *ev)
         if (down->body_case == WEFT__V1__DOWN__BODY_REGISTERED) {
             log_info("worker", "attached to %s", d->c->coordinator);
             d->lost_ns = 0;
-            d->attached = d->connected = true;
+            set_connected(d, true);
         }
         rpc_more(d->rpc, ev->call);
     } else if (ev->kind == RPC_CLOSED) {
         d->call = 0;
-        d->connected = false;
+        set_connected(d, false);
         say_lost(d, ev->text);
         logs_drop_all(d->logs);
         feed_agent(d, (struct agent_event){.kind = AGENT_EV_CLOSED, .text = ev->text});
@@ -464,6 +473,7 @@ int worker_daemon_close(struct worker_daemon *d)
     if (!d)
         return 0;
     int code = d->code;
+    set_connected(d, false);
     poll_loop_drop(d->on_rpc);
     poll_loop_drop(d->on_storage);
     say_goodbye(d);

@@ -7,6 +7,7 @@ import pathlib
 import re
 import shutil
 import subprocess
+import time
 import warnings
 
 import netns
@@ -158,6 +159,20 @@ def test_the_manifest_s_pods_train_to_the_bits_of_one_host(rendered, claim):
     assert_same_bits(claim)
     owners = {p.stat().st_uid for p in (claim / "ckpt").rglob("*")}
     assert owners == {int(job.spec["template"]["spec"]["securityContext"]["runAsUser"])}
+
+
+def test_a_pod_that_has_lost_its_leader_is_not_ready(rendered, claim):
+    job = rendered("-s", "train.steps=1000000")
+    ready = job.spec["template"]["spec"]["containers"][0]["readinessProbe"]["exec"]["command"]
+    assert job.run(until=lambda: len(committed(claim)) > 0), job.logs()
+    pod = job.pods[1]
+    assert pod.run_inside(ready) == 0
+    job.cut(pod)
+    end = time.monotonic() + runs.WATCHDOG
+    while pod.run_inside(ready) == 0 and time.monotonic() < end:
+        assert pod.code() is None, job.logs()
+    assert pod.code() is None, job.logs()  # it still looks for its leader
+    assert pod.process.wait(runs.WATCHDOG) == 75, job.logs()
 
 
 @pytest.mark.parametrize("what", ["evict 0", "lose 1", "evict 1", "lose 0", "suspend"] if runs.LONG else ["evict 0", "lose 1"])

@@ -57,7 +57,7 @@ def link_files(folder, files, group, mode):
 
 class Pod:
     def __init__(self, job, index, number):
-        self.job, self.index, self.disrupted, self.killed = job, index, False, False
+        self.job, self.index, self.number, self.disrupted, self.killed = job, index, number, False, False
         self.spec = job.spec["template"]["spec"]
         (self.container,) = self.spec["containers"]
         self.hostname = f"{job.name}-{index}"
@@ -195,6 +195,10 @@ class Job:
         netns.sh(*self.enter, "ip", "link", "set", cable, "master", "br0", "up")
         netns.sh(*enter, "ip", "addr", "add", f"{self.address(index)}/24", "dev", "eth0")
         netns.sh(*enter, "ip", "link", "set", "eth0", "up")
+
+    def cut(self, pod):
+        """Its cable: nothing reaches it any more."""
+        netns.sh(*self.enter, "ip", "link", "set", f"v{pod.number}", "down")
 
     def start(self):
         for index in range(self.spec["completions"]):

@@ -192,6 +192,16 @@ static int tear_down(void **state)
     return temp_folder_remove(r->dir);
 }
 
+// Waits until the file is there, or not.
+static void await_file(const char *path, bool is)
+{
+    int64_t watchdog = clock_mono_ns() + WATCHDOG_S * CLOCK_S;
+    while ((access(path, F_OK) == 0) != is) {
+        assert_true(clock_mono_ns() < watchdog);
+        clock_sleep_ms(1);
+    }
+}
+
 static void gone(int pid)
 {
     int64_t watchdog = clock_mono_ns() + WATCHDOG_S * CLOCK_S;
@@ -278,6 +288,28 @@ static void ranks_outlive_a_lost_stream(void **state)
     assert_true(lives(pid));
 }
 
+static void the_file_for_probes_is_there_while_it_is_attached(void **state)
+{
+    struct rig *r = *state;
+    char file[200];
+    snprintf(file, sizeof file, "%s/attached", r->state);
+    pass(r, UP(HELLO));
+    assert_int_equal(access(file, F_OK), -1);
+    rpc_finish(r->rpc, r->call, RPC_UNAVAILABLE, "not yet");
+    welcome(r);
+    await_file(file, true);
+    rpc_finish(r->rpc, r->call, RPC_UNAVAILABLE, "away");
+    await_file(file, false);
+    welcome(r);
+    await_file(file, true);
+    kill(r->worker,
+         SIGKILL); // leaves it, and the next one takes it away before it asks to be let in
+    assert_int_equal(wait_worker(r), 128 + SIGKILL);
+    start_worker(r);
+    pass(r, UP(HELLO));
+    assert_int_equal(access(file, F_OK), -1);
+}
+
 static void fenced_it_kills_and_registers_as_somebody_new(void **state)
 {
     struct rig *r = *state;
@@ -331,6 +363,7 @@ int main(int argc, char **argv)
         CASE(terminated_it_drains_and_waits_to_be_heard),
         CASE(killed_it_takes_its_ranks_along_and_comes_back_as_the_same_host),
         CASE(ranks_outlive_a_lost_stream),
+        CASE(the_file_for_probes_is_there_while_it_is_attached),
         CASE(fenced_it_kills_and_registers_as_somebody_new),
         CASE(a_twin_leaves_with_76),
         CASE(a_second_worker_on_its_folder_is_refused),

@@ -191,8 +191,8 @@ static void print_container(const struct render_facts *f, const char *name, cons
         out,
         "    ports:\n"
         "    - {name: weft, containerPort: %d}\n"
-        "    readinessProbe: # the cluster's name is written once the leader has taken this pod\n"
-        "      exec: {command: [sh, -c, \"test -e /tmp/weft-*/*/.weft/*/worker/cluster\"]}\n"
+        "    readinessProbe: # its file is there while the leader has this pod\n"
+        "      exec: {command: [sh, -c, \"test -e /tmp/weft-*/*/.weft/*/worker/attached\"]}\n"
         "    resources:\n"
         "      requests: {cpu: \"%d\", memory: %" PRIu64 "Mi}\n"
         "      limits: {cpu: \"%d\"",
