@@ -235,6 +235,19 @@ int op_check_dispatch(const struct op_call *c, struct dispatch_call *d, struct e
     return 0;
 }
 
+int op_check_places(const struct op_call *c, struct places_call *p, struct err *e)
+{
+    const struct shape *a = &c->in[0].shape, *b = &c->in[1].shape, *chosen = &c->in[2].shape,
+                       *out = &c->out[0].shape;
+    const struct op_slots *s = &c->attr->slots;
+    if (a->n != 4 || b->n < 1 || out->n != 4 || chosen->n != 2 || s->group <= 0 ||
+        a->dim[0] != b->dim[0] || memcmp(a->dim, out->dim, 3 * sizeof *a->dim) != 0 ||
+        chosen->dim[0] != a->dim[1] * s->group || s->first.expert + a->dim[0] > chosen->dim[1])
+        return op_refuse(c, e, "operands disagree about an extent");
+    *p = (struct places_call){a->dim[0], a->dim[1], a->dim[2], s->group, c->in[2].data};
+    return 0;
+}
+
 int64_t op_unpadded(const struct op_call *c, int64_t n)
 {
     int64_t left = c->attr->limit - c->attr->start;

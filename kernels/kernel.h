@@ -54,6 +54,12 @@ struct dispatch_call {
     const struct tensor *tokens, *places, *weights; // weights: null if the call has none
 };
 int op_check_dispatch(const struct op_call *c, struct dispatch_call *d, struct err *e);
+// MATMUL_PLACES: so many experts, groups, and places of each, and how many samples are a group.
+struct places_call {
+    int64_t experts, groups, places, samples;
+    const float *chosen; // device memory
+};
+int op_check_places(const struct op_call *c, struct places_call *p, struct err *e);
 // Returns how many of a row's n elements are not padding: those whose numbers, counted from
 // attr.start, are below attr.limit (0: all).
 int64_t op_unpadded(const struct op_call *c, int64_t n);
@@ -66,10 +72,13 @@ enum { KERNELS_VERSION = 8 };
 int op_norm_grads_unfused(struct stream_q *q, const struct op_call *c, struct err *e);
 // Runs MATMUL_SUM as a MATMUL and a SUM.
 int op_matmul_sum_unfused(struct stream_q *q, const struct op_call *c, struct err *e);
+// Runs MATMUL_PLACES as a MATMUL of all places.
+int op_matmul_places_unfused(struct stream_q *q, const struct op_call *c, struct err *e);
 
 // The ops. Each function serves those that the column `kernel` of ops.def names it for.
 int op_matmul(struct stream_q *q, const struct op_call *c, struct err *e);
 int op_matmul_sum(struct stream_q *q, const struct op_call *c, struct err *e);
+int op_matmul_places(struct stream_q *q, const struct op_call *c, struct err *e);
 int op_linear(struct stream_q *q, const struct op_call *c, struct err *e);
 int op_elementwise(struct stream_q *q, const struct op_call *c, struct err *e);
 int op_sum(struct stream_q *q, const struct op_call *c, struct err *e);

@@ -69,3 +69,11 @@ int op_matmul_sum_unfused(struct stream_q *q, const struct op_call *c, struct er
     int rc = run_part(q, c, &product, e);
     return rc ? rc : run_part(q, c, &sum, e);
 }
+
+int op_matmul_places_unfused(struct stream_q *q, const struct op_call *c, struct err *e)
+{
+    const struct op_part product = {OP_MATMUL, op_matmul, 2, {0, 1, 3}};
+    struct places_call places;
+    int rc = op_check_places(c, &places, e);
+    return rc ? rc : run_part(q, c, &product, e);
+}

@@ -45,17 +45,23 @@ static int report_failure(struct compilation *p, int rc, const char *pass, const
     return err_wrap(p->err, "%s", pass);
 }
 
+// Into how many parts a mesh may cut a dimension at some point.
+static int64_t count_shards(const struct compilation *p, enum dim dim)
+{
+    axis_set axes = 0;
+    for (int i = POINT_NONE + 1; i < POINT_COUNT; i++) {
+        struct value v = {.shape = {1, {1}}, .dims = {dim}, .point = (enum point)i};
+        struct spec spec = sharding_spec(p->out->sharding, &p->out->mesh, &v);
+        axes |= dim_axes(&spec.dim[0]);
+    }
+    return mesh_product(&p->out->mesh, axes);
+}
+
 // Returns the batch of the sample program, whose positions are one continuation each: as many as the
 // job asks for, and so many more that every cut of the batch divides it.
 static int64_t sample_batch(const struct compilation *p)
 {
-    axis_set axes = 0;
-    for (int i = POINT_NONE + 1; i < POINT_COUNT; i++) {
-        struct value v = {.shape = {1, {1}}, .dims = {DIM_BATCH}, .point = (enum point)i};
-        struct spec spec = sharding_spec(p->out->sharding, &p->out->mesh, &v);
-        axes |= dim_axes(&spec.dim[0]);
-    }
-    int64_t shards = mesh_product(&p->out->mesh, axes);
+    int64_t shards = count_shards(p, DIM_BATCH);
     int64_t count = p->options->only ? p->job->data.batch : p->job->eval.sample.count;
     return (count + shards - 1) / shards * shards;
 }
@@ -103,11 +109,16 @@ static void init_graph(struct compilation *p, struct graph *g)
 static int derive_cached(struct compilation *p, enum program_kind kind, struct graph *g)
 {
     const struct compiled *c = p->out;
-    const struct cached_keys sizes = {
-        .rows = kind == PROGRAM_STEP ? 1 : c->rows, .widest = c->rows, .context = c->context};
+    // One group of texts on a device, where groups are cut no further than texts.
+    const int64_t batch = sample_batch(p), shards = count_shards(p, DIM_BATCH);
+    const struct cached_keys sizes = {.rows = kind == PROGRAM_STEP ? 1 : c->rows,
+                                      .widest = c->rows,
+                                      .context = c->context,
+                                      .group =
+                                          shards % count_shards(p, DIM_GROUP) ? 1 : batch / shards};
     struct graph sample;
     init_graph(p, &sample);
-    if (p->build(&sample, p->job, PROGRAM_SAMPLE, sample_batch(p), p->job->data.batch))
+    if (p->build(&sample, p->job, PROGRAM_SAMPLE, batch, p->job->data.batch))
         return sample.failed;
     return cached_keys_derive(&sample, &sizes, program_name(kind), g);
 }

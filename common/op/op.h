@@ -190,7 +190,7 @@ struct op_attr {
     struct op_block block;        // COPY
     struct op_draw draw;          // DROPOUT, NORMAL, ATTENTION
     struct op_rotary rotary;      // ROTARY
-    struct op_slots slots;        // SLOTS, DISPATCH, COMBINE, SLOT_DOT
+    struct op_slots slots;        // SLOTS, DISPATCH, COMBINE, SLOT_DOT, MATMUL_PLACES
     const struct op_chain *chain; // CHAIN, LINEAR: in the graph's arena
 };
 

@@ -22,6 +22,7 @@
 
 #include <oneapi/dnnl/dnnl.h>
 #include <stdlib.h>
+#include <string.h>
 
 // libgomp has it, which oneDNN runs on; clang has no omp.h on a bare Debian.
 extern void omp_set_num_threads(int n);
@@ -40,8 +41,11 @@ struct gemm_work {
     float *c, beta;
     float *room; // for packed products, PACKED_FLOATS a slice; null: oneDNN's
     packed_multiply multiply;
-    _Atomic int taken;             // how many slices have their room
-    int64_t batch;                 // the one in work, when rows or columns are cut
+    _Atomic int taken;         // how many slices have their room
+    int64_t batch;             // the one in work, when rows or columns are cut
+    int64_t shares;            // batches of a and c in a row that have one b
+    struct places_call places; // of experts' rows
+    int64_t first_expert, first_place, experts;
     bool adds;                     // the output lacks the batch: later ones add to the first
     const struct chain_walk *then; // steps that follow on each piece; null: none
     _Atomic int status;
@@ -61,8 +65,8 @@ static void multiply_piece(struct gemm_work *w, float *room, int64_t batch, int6
     const struct gemm *g = &w->g;
     const void *a =
         find_element(w->a, w->half, batch * g->stride_a + m0 * (g->trans_a ? 1 : g->lda));
-    const void *b =
-        find_element(w->b, w->half, batch * g->stride_b + n0 * (g->trans_b ? g->ldb : 1));
+    const void *b = find_element(w->b, w->half,
+                                 batch / w->shares * g->stride_b + n0 * (g->trans_b ? g->ldb : 1));
     float *c = w->c + batch * g->stride_c + m0 * g->ldc + n0;
     struct gemm piece = *g;
     piece.m = m;
@@ -161,6 +165,18 @@ static int64_t at_least(int64_t x, int64_t low)
     return x < low ? low : x;
 }
 
+// Makes the product of the batch in work.
+static void run_batch(struct pool *p, struct gemm_work *w)
+{
+    const struct gemm *g = &w->g;
+    bool by_columns = g->n >= g->m || g->m < 2 * ROW_GRAIN;
+    int64_t quantum = by_columns ? COLUMN_GRAIN : ROW_GRAIN;
+    int64_t quantum_work = quantum * g->k * (by_columns ? g->m : g->n);
+    int64_t grain = quantum * at_least((THREAD_WORK + quantum_work - 1) / quantum_work, 1);
+    w->taken = 0;
+    pool_for(p, by_columns ? g->n : g->m, grain, by_columns ? multiply_columns : multiply_rows, w);
+}
+
 static void run_work(struct pool *p, struct gemm_work *w)
 {
     const struct gemm *g = &w->g;
@@ -174,15 +190,9 @@ static void run_work(struct pool *p, struct gemm_work *w)
         pool_for(p, g->batch, at_least(THREAD_WORK / (g->m * g->n * g->k), 1), multiply_batches, w);
         return;
     }
-    bool by_columns = g->n >= g->m || g->m < 2 * ROW_GRAIN;
-    int64_t quantum = by_columns ? COLUMN_GRAIN : ROW_GRAIN;
-    int64_t quantum_work = quantum * g->k * (by_columns ? g->m : g->n);
-    int64_t grain = quantum * at_least((THREAD_WORK + quantum_work - 1) / quantum_work, 1);
     for (w->batch = 0; w->batch < g->batch; w->batch++) {
-        w->taken = 0;
         w->beta = w->adds && w->batch ? 1.0f : w->beta;
-        pool_for(p, by_columns ? g->n : g->m, grain, by_columns ? multiply_columns : multiply_rows,
-                 w);
+        run_batch(p, w);
     }
 }
 
@@ -210,6 +220,91 @@ static bool is_tiled(const struct stream_q *q, const struct op_attr *attr, const
     return half && d->packed && d->multiply_tiles && attr->streams && g->m >= TILED_HEIGHT;
 }
 
+// ---- rows in experts' places -------------------------------------------------------------------
+
+// How many places of an expert and group, which are batch i, have a token. They are the first ones.
+static int64_t count_filled(const struct gemm_work *w, int64_t i)
+{
+    const struct places_call *p = &w->places;
+    const int64_t expert = w->first_expert + i / p->groups, sample = i % p->groups * p->samples;
+    const int64_t filled = (int64_t)p->chosen[sample * w->experts + expert] - w->first_place;
+    return filled < 0 ? 0 : filled < p->places ? filled : p->places;
+}
+
+static void clear_unfilled(void *arg, int64_t begin, int64_t end)
+{
+    const struct gemm_work *w = arg;
+    for (int64_t i = begin; i < end; i++)
+        if (i % w->g.m >= count_filled(w, i / w->g.m))
+            memset(w->c + i * w->g.n, 0, (size_t)w->g.n * sizeof *w->c);
+}
+
+// Columns of all batches that have rows, one batch after the other.
+static void multiply_filled(void *arg, int64_t begin, int64_t end)
+{
+    struct gemm_work *w = arg;
+    float *room = take_room(w);
+    for (int64_t i = 0, at = 0; i < w->g.batch && begin < end; i++) {
+        const int64_t rows = count_filled(w, i);
+        if (!rows)
+            continue;
+        at += w->g.n; // the columns up to the end of this batch
+        const int64_t to = end < at ? end : at;
+        if (begin < to) {
+            multiply_part(w, room, i, 0, rows, begin - (at - w->g.n), to - begin);
+            begin = to;
+        }
+    }
+}
+
+// An element's bits depend on k alone, whether few rows are multiplied or many, and not on its place.
+// AMX has other bits: the caller has chosen it, or not, by the number of places.
+static void run_filled(struct pool *p, struct gemm_work *w)
+{
+    const struct gemm all = w->g;
+    int64_t most = 0, batches = 0;
+    for (int64_t i = 0; i < all.batch; i++) {
+        const int64_t rows = count_filled(w, i);
+        most = rows > most ? rows : most;
+        batches += rows > 0;
+    }
+    if (w->beta == 0)
+        pool_for(p, all.batch * all.m, GRAIN / all.n + 1, clear_unfilled, w);
+    w->streams = most <= STREAMED_HEIGHT;
+    if (w->streams) {
+        const int64_t work = STREAM_GRAIN * all.k * at_least(most, 1);
+        pool_for(p, batches * all.n, STREAM_GRAIN * at_least(THREAD_WORK / work, 1),
+                 multiply_filled, w);
+        return;
+    }
+    for (w->batch = 0; w->batch < all.batch; w->batch++) {
+        w->g.m = count_filled(w, w->batch);
+        w->streams = w->g.m <= STREAMED_HEIGHT;
+        if (w->g.m)
+            run_batch(p, w);
+    }
+}
+
+// A batch for each expert becomes one for each expert and group.
+static int read_places(struct gemm_work *w, const struct op_call *c, struct err *e)
+{
+    const struct places_call *p = &w->places;
+    int rc = op_check_places(c, &w->places, e);
+    if (rc)
+        return rc;
+    if (w->g.trans_a || w->g.batch != p->experts || w->g.m != p->groups * p->places)
+        return op_refuse(c, e, "rows that are not of experts' places");
+    w->experts = c->in[2].shape.dim[1];
+    w->first_expert = c->attr->slots.first.expert;
+    w->first_place = c->attr->slots.first.place;
+    w->shares = p->groups;
+    w->g.batch *= p->groups;
+    w->g.m = p->places;
+    w->g.stride_a = w->g.m * w->g.lda;
+    w->g.stride_c = w->g.m * w->g.ldc;
+    return 0;
+}
+
 static int read_labels(const struct op_call *c, const struct op_attr *labels,
                        const struct tensor *out, struct gemm *g, struct err *e)
 {
@@ -228,17 +323,25 @@ static int multiply_call(struct stream_q *q, const struct op_call *c, const stru
                           .half = c->in[0].dtype == DT_BF16,
                           .c = out->data,
                           .beta = c->accumulate ? 1.0f : 0.0f,
+                          .shares = 1,
                           .then = then};
     if (out->dtype != DT_F32 || (w.half && !q->device->packed))
         return op_refuse(c, e, "does not take bf16");
     int rc = read_labels(c, labels, out, &w.g, e);
     if (rc)
         return rc;
-    w.adds = w.g.batch > 1 && w.g.stride_c == 0;
-    w.streams = is_streamed(q, c->attr, &w.g);
     w.multiply = is_tiled(q, c->attr, &w.g, w.half) ? q->device->multiply_tiles
                  : w.half                           ? q->device->multiply_bf16
                                                     : q->device->multiply;
+    if (c->op == OP_MATMUL_PLACES && q->device->packed) {
+        w.room = q->device->packed;
+        rc = read_places(&w, c, e);
+        if (!rc)
+            run_filled(q->device->pool, &w);
+        return rc;
+    }
+    w.adds = w.g.batch > 1 && w.g.stride_c == 0;
+    w.streams = is_streamed(q, c->attr, &w.g);
     w.room = w.half || w.streams || is_packed(q, &w.g, false) ? q->device->packed : NULL;
     run_work(q->device->pool, &w);
     return w.status ? err_set(e, ERR_DEVICE, "cpu: %s: onednn status %d", op_name(c->op), w.status)
@@ -250,9 +353,17 @@ int op_matmul(struct stream_q *q, const struct op_call *c, struct err *e)
     return multiply_call(q, c, c->attr, &c->out[0], NULL, e);
 }
 
+int op_matmul_places(struct stream_q *q, const struct op_call *c, struct err *e)
+{
+    const struct op_attr labels = linear_product(c->attr, c->nin);
+    return multiply_call(q, c, &labels, &c->out[0], NULL, e);
+}
+
 bool gemm_takes_bf16(const struct stream_q *q, const struct op_call *c)
 {
     struct gemm g;
+    if (c->op == OP_MATMUL_PLACES)
+        return q->device->packed != NULL;
     return c->op == OP_MATMUL && !read_labels(c, c->attr, &c->out[0], &g, NULL) &&
            (is_packed(q, &g, true) || is_streamed(q, c->attr, &g) ||
             is_tiled(q, c->attr, &g, true));

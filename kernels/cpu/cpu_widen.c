@@ -94,7 +94,8 @@ int widen_run(struct stream_q *q, const struct op_call *c, backend_op kernel, bo
     widen_of(c, &w);
     struct widen_chunk t = {.q = q, .call = c, .w = &w, .scratch = c->workspace, .taken = taken};
     struct op_call f = *c;
-    struct op_attr attr = *c->attr; // of a chunk: attr.draw.from[0] moves with the chunk's samples
+    // Of a chunk: attr.draw.from[0] moves with the chunk's samples, the first expert with its experts.
+    struct op_attr attr = *c->attr;
     f.attr = &attr;
     int all = c->nin + c->nout, rc = 0;
     bool adds = false; // an output is a sum over what is walked in chunks
@@ -107,6 +108,7 @@ int widen_run(struct stream_q *q, const struct op_call *c, backend_op kernel, bo
     for (t.at = 0; t.at < w.rows && !rc; t.at += w.chunk) {
         t.n = w.rows - t.at < w.chunk ? w.rows - t.at : w.chunk;
         attr.draw.from[0] = c->attr->draw.from[0] + t.at;
+        attr.slots.first.expert = c->attr->slots.first.expert + t.at;
         convert_operands(&t, 0, c->nin, true, false);
         for (int k = 0; k < all; k++)
             *(k < c->nin ? &f.in[k] : &f.out[k - c->nin]) = make_operand(&t, k);

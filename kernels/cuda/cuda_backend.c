@@ -171,6 +171,7 @@ static void device_info(const struct device *d, struct device_info *out)
 
 // ---- ops ---------------------------------------------------------------------------------------
 
+#define op_matmul_places op_matmul_places_unfused
 static const backend_op kernels[OP_COUNT] = {
 #define OP(id, name, nin, nout, dtypes, kernel, whole, order, traits) [OP_##id] = op_##kernel,
 #include "common/op/ops.def"

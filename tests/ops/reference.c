@@ -691,5 +691,5 @@ void ref_op(enum op op, const struct op_attr *attr, const struct ref_tensor *in,
     if (table[op])
         table[op](&c);
     else
-        ref_route(op, attr, in, nin, out);
+        ref_route(op, attr, in, nin, out, accumulate);
 }

@@ -18,9 +18,9 @@ double ref_bf16(double x);
 // An element of an elementwise op; b of one input: not read.
 double ref_step(enum op op, double a, double b, double scale);
 
-// TOPK, SLOTS and what reads slots, APPEND and RING: those of ref_op that reference.c leaves out.
+// TOPK, SLOTS and what reads what it makes, APPEND and RING: those of ref_op that reference.c leaves out.
 void ref_route(enum op op, const struct op_attr *attr, const struct ref_tensor *in, int nin,
-               struct ref_tensor *out);
+               struct ref_tensor *out, bool accumulate);
 
 // What dropout leaves of 1 at an index of the draw's tensor.
 double ref_kept(const struct op_draw *d, double step, const int64_t at[DRAW_DIMS]);

@@ -4,8 +4,11 @@
 // Each number is said by itself: how many come before an element is its rank, how many choices of
 // an expert come before one is its place.
 #include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "common/base/err.h"
+#include "common/op/chain.h"
 #include "tests/ops/reference.h"
 
 // ---- the greatest of a row ---------------------------------------------------------------------
@@ -186,12 +189,34 @@ static void ring(const struct ref_tensor *in, struct ref_tensor *out)
             out[0].v[b * places + p % places] = (double)p;
 }
 
+// Of the places that have a token; the others are 0, and what they were made of is not read.
+static void matmul_places(const struct op_attr *attr, const struct ref_tensor *in,
+                          struct ref_tensor *out, bool accumulate)
+{
+    const struct shape *a = &in[0].shape, *chosen = &in[2].shape;
+    const struct op_slots *s = &attr->slots;
+    const int64_t width = a->dim[3];
+    struct ref_tensor filled[2] = {in[0], in[1]};
+    struct op_attr product = linear_product(attr, 3);
+    double *rows = calloc((size_t)shape_count(a), sizeof *rows);
+    PRE(rows);
+    for (int64_t i = 0; i < shape_count(a) / width; i++) {
+        const int64_t place = i % a->dim[2], group = i / a->dim[2] % a->dim[1];
+        const int64_t expert = s->first.expert + i / a->dim[2] / a->dim[1];
+        if (s->first.place + place < (int64_t)in[2].v[group * s->group * chosen->dim[1] + expert])
+            memcpy(rows + i * width, in[0].v + i * width, (size_t)width * sizeof *rows);
+    }
+    filled[0].v = rows;
+    ref_op(OP_MATMUL, &product, filled, 2, out, 1, accumulate);
+    free(rows);
+}
+
 void ref_route(enum op op, const struct op_attr *attr, const struct ref_tensor *in, int nin,
-               struct ref_tensor *out)
+               struct ref_tensor *out, bool accumulate)
 {
     PRE(op == OP_TOPK || op == OP_TOPK_GRAD || op == OP_SLOTS || op == OP_DISPATCH ||
         op == OP_COMBINE || op == OP_SLOT_DOT || op == OP_BALANCE || op == OP_APPEND ||
-        op == OP_RING);
+        op == OP_RING || op == OP_MATMUL_PLACES);
     if (op == OP_TOPK)
         topk(in, nin, out);
     else if (op == OP_TOPK_GRAD)
@@ -202,6 +227,8 @@ void ref_route(enum op op, const struct op_attr *attr, const struct ref_tensor *
         ring(in, out);
     else if (op == OP_BALANCE)
         balance(attr, in, out);
+    else if (op == OP_MATMUL_PLACES)
+        matmul_places(attr, in, out, accumulate);
     else if (op == OP_SLOTS)
         slots(attr, in, out);
     else if (op == OP_DISPATCH)

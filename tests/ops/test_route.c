@@ -306,6 +306,118 @@ static void a_part_of_the_experts_and_places_leaves_the_rest_to_others(void **st
     }
 }
 
+// ---- products of what lies in places -----------------------------------------------------------
+
+// Experts here of all, groups, places of each here, samples of a group, sums of so many, columns.
+static const struct multiplied {
+    int64_t experts, all, first, groups, places, from, samples, k, n;
+} products[] = {
+    {4, 4, 0, 1, 6, 0, 2, 9, 7},
+    {3, 7, 2, 2, 5, 0, 3, 40, 33},
+    {2, 6, 4, 3, 8, 8, 1, 70, 130},
+    {5, 5, 0, 1, 1, 0, 1, 600, 80},
+    {3, 3, 0, 2, 90, 0, 2, 65, 70},
+    {2, 2, 0, 1, 200, 0, 5, 520, 129},
+    {16, 16, 0, 1, 16, 0, 16, 64, 96},
+    {2, 2, 0, 1, 3, 0, 1, 21000, 200}, // in bf16 one expert after the other
+};
+
+// How often each expert was chosen in each group: nobody, some, as many as it has places, and more.
+static int64_t choose_filled(const struct multiplied *m, int64_t group, int64_t expert)
+{
+    const int64_t all = m->from + m->places, some[] = {0, all + 3, all / 2 + 1, 1, all, m->from};
+    return some[(group * 5 + expert * 2 + m->places) % 6];
+}
+
+// In the places without a token lies what is no number.
+static void product_case(struct rig_case *c, struct arena *a, const struct multiplied *m,
+                         bool turned, enum dtype t)
+{
+    const int64_t ext[26] = {['e' - 'a'] = m->experts, ['g' - 'a'] = m->groups,
+                             ['c' - 'a'] = m->places,  ['k' - 'a'] = m->k,
+                             ['n' - 'a'] = m->n,       ['b' - 'a'] = m->groups * m->samples,
+                             ['r' - 'a'] = m->all};
+    rig_case(c, a, OP_MATMUL_PLACES, turned ? "egck,enk,br->egcn" : "egck,ekn,br->egcn", ext);
+    c->attr.slots = (struct op_slots){m->samples, m->all, m->from + m->places, {m->first, m->from}};
+    c->attr.streams = true;
+    for (int k = 0; k < 2; k++) {
+        c->in[k].dtype = t;
+        rig_fill(&c->in[k], (uint64_t)k + 1, -1, 1);
+    }
+    c->start[0].dtype = t;
+    for (int64_t i = 0; i < shape_count(&c->in[2].shape); i++)
+        c->in[2].v[i] = (double)choose_filled(m, i / m->all / m->samples, i % m->all);
+}
+
+static bool is_filled(const struct multiplied *m, int64_t row)
+{
+    const int64_t group = row / m->places % m->groups, expert = row / m->places / m->groups;
+    return m->from + row % m->places < choose_filled(m, group, m->first + expert);
+}
+
+static void put_nan_in_unfilled(struct rig_case *c, const struct multiplied *m)
+{
+    for (int64_t i = 0; i < shape_count(&c->in[0].shape); i++)
+        if (!is_filled(m, i / m->k))
+            c->in[0].v[i] = (double)NAN;
+}
+
+// Where products are made of packed operands, which every instruction set but the least has, the rows
+// without a token are not read.
+static void products_are_of_the_places_that_have_a_token(void **state)
+{
+    static const double zeros[200];
+    (void)state;
+    for (size_t i = 0; i < 4 * sizeof products / sizeof *products; i++) {
+        const struct multiplied *m = &products[i / 4];
+        const bool half = i / 2 % 2;
+        struct arena a = {0};
+        struct rig_case c;
+        double *want[OP_MAX_OUT], *got[OP_MAX_OUT];
+        product_case(&c, &a, m, i % 2, half ? DT_BF16 : DT_F32);
+        put_nan_in_unfilled(&c, m);
+        rig_reference(&c, &a, want);
+        for (int r = 0; r < nrigs; r++) {
+            rig_run(&rigs[r], &c, &a, got);
+            const bool stops = !rig_is_cuda() && strcmp(rigs[r].info.isa, "baseline") != 0;
+            for (int64_t row = 0; row < m->experts * m->groups * m->places; row++)
+                if (is_filled(m, row))
+                    rig_compare(rigs[r].info.isa, got[0] + row * m->n, want[0] + row * m->n, m->n,
+                                half ? 0x1p-7 : 1e-5, half ? 1e-2 : 1e-4);
+                else if (stops)
+                    rig_compare("of no token", got[0] + row * m->n, zeros, m->n, 0, 0);
+        }
+        arena_clear(&a);
+    }
+}
+
+static void a_rows_bits_hang_neither_on_its_place_nor_on_how_many_there_are(void **state)
+{
+    static const struct multiplied m = {2, 2, 0, 1, 130, 0, 1, 530, 140};
+    (void)state;
+    for (int half = 0; half < 2; half++) {
+        struct arena a = {0};
+        struct rig_case c;
+        double *first[OP_MAX_OUT], *got[OP_MAX_OUT];
+        const int64_t counts[] = {1, 5, 63, 64, 130};
+        product_case(&c, &a, &m, false, half ? DT_BF16 : DT_F32);
+        for (int64_t i = 0; i < shape_count(&c.in[0].shape); i++)
+            c.in[0].v[i] = c.in[0].v[i % m.k];
+        for (int r = 0; r < nrigs && !rig_is_cuda(); r++)
+            for (size_t n = 0; n < sizeof counts / sizeof *counts; n++) {
+                if (strcmp(rigs[r].info.isa, "baseline") == 0)
+                    continue;
+                c.in[2].v[0] = c.in[2].v[1] = (double)counts[n];
+                rig_run(&rigs[r], &c, &a, n ? got : first);
+                for (int64_t row = 0; row < 2 * m.places; row++)
+                    if (n && row % m.places < counts[n])
+                        rig_compare(rigs[r].info.isa, got[0] + row * m.n,
+                                    first[0] + row / m.places * m.places * m.n, m.n, 0, 0);
+            }
+        arena_clear(&a);
+    }
+}
+
 // Σ dx · COMBINE(y, w) is linear in y and in w: what DISPATCH and SLOT_DOT make of dx are the slopes.
 static void what_goes_back_is_the_slope_of_what_came(void **state)
 {
@@ -471,6 +583,8 @@ int main(void)
         cmocka_unit_test(a_load_that_is_the_mean_moves_no_bias),
         cmocka_unit_test(rows_go_to_their_places_and_back),
         cmocka_unit_test(a_part_of_the_experts_and_places_leaves_the_rest_to_others),
+        cmocka_unit_test(products_are_of_the_places_that_have_a_token),
+        cmocka_unit_test(a_rows_bits_hang_neither_on_its_place_nor_on_how_many_there_are),
         cmocka_unit_test(what_goes_back_is_the_slope_of_what_came),
         cmocka_unit_test(every_operand_is_looked_at_before_it_is_read),
     };

@@ -114,6 +114,37 @@ static void no_kernel_may_take_a_ring_for_keys_in_order(void **state)
     fixture_clear(&f);
 }
 
+// Of three products for each mixture of experts; none where their rows come from other devices.
+static void products_of_experts_know_how_many_rows_they_have(void **state)
+{
+    static const struct {
+        int model;
+        const char *mesh, *more;
+        int found;
+    } cases[] = {
+        {13, "dp: 1", "", 6}, {13, "dp: 1", "precision: {compute: bf16}\n", 6},
+        {13, "dp: 2", "", 6}, {13, "tp: 2", "", 6},
+        {14, "dp: 1", "", 3}, // its first layer is a dense one
+        {0, "dp: 1", "", 0},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct fixture f;
+        must_compile(&f, job_on(sized(models[cases[i].model]), cases[i].mesh, 4, cases[i].more),
+                     PROGRAM_FILL, 4, 0);
+        for (int k = PROGRAM_FILL; k <= PROGRAM_STEP; k++) {
+            const struct graph *g = f.c.program[k]->graph;
+            int found = 0;
+            for (int n = 0; n < g->nnodes; n++)
+                found += g->nodes[n].kind == NODE_OP && g->nodes[n].op == OP_MATMUL_PLACES;
+            if (found != cases[i].found)
+                fail_msg("%s on {%s}%s: %d products, not %d", models[cases[i].model], cases[i].mesh,
+                         cases[i].more, found, cases[i].found);
+        }
+        fixture_clear(&f);
+    }
+}
+
 // ---- attention that a text writes out itself ----------------------------------------------------
 
 #define FRAME(line5)                                                                           \
@@ -285,6 +316,7 @@ int main(void)
         cmocka_unit_test(bf16_has_caches_of_its_own_rows),
         cmocka_unit_test(a_window_makes_a_ring_of_it_and_a_call),
         cmocka_unit_test(no_kernel_may_take_a_ring_for_keys_in_order),
+        cmocka_unit_test(products_of_experts_know_how_many_rows_they_have),
         cmocka_unit_test(attention_that_is_written_out_has_caches_too),
         cmocka_unit_test(what_has_no_caches_is_refused_by_its_line),
         cmocka_unit_test(random_programs_that_are_accepted_are_equal),

@@ -101,6 +101,10 @@ static int copy_value(struct derivation *d, int old)
         const struct value_class *c = get_class(d, old);
         if (c->dim[i].along == ALONG_KEYS && c->kind != CLASS_KEYS)
             v.shape.dim[i] = count_group_places(d, old, i);
+        else if (c->dim[i].along == ALONG_PLACES)
+            v.shape.dim[i] = d->sizes->group * d->sizes->rows;
+        else if (c->dim[i].along == ALONG_BATCH && c->kind == CLASS_PLACES)
+            v.shape.dim[i] /= d->sizes->group;
         else if (c->dim[i].along >= ALONG_ROWS && c->dim[i].along != ALONG_EXPERTS)
             v.shape.dim[i] = d->sizes->rows;
     }
@@ -411,9 +415,11 @@ static int make_node(struct derivation *d, const struct node *n)
     }
     for (int k = 0; k < n->nout; k++)
         copy.out[k] = copy_value(d, n->out[k]);
-    // Each of the call's tokens has a place with any expert.
-    if (n->op == OP_SLOTS || n->op == OP_DISPATCH || n->op == OP_COMBINE)
-        copy.attr.slots.capacity = d->sizes->rows;
+    // Each of a group's tokens has a place with any expert.
+    if (n->op == OP_SLOTS || n->op == OP_DISPATCH || n->op == OP_COMBINE) {
+        copy.attr.slots.group = d->sizes->group;
+        copy.attr.slots.capacity = d->sizes->group * d->sizes->rows;
+    }
     copy.attr.streams = op_is(n->op, OP_IS_PRODUCT);
     graph_node(d->to, &copy);
     return d->to->failed;

@@ -21,7 +21,8 @@
 //
 // Attention that a text writes out itself, with x{seq as key}, has caches of what it names so, where that
 // first meets a query; keys' positions are the ring's. A parameter with a number for each position is read
-// at the rows' own. Experts have a place for each token of a call. What values are, and what is refused:
+// at the rows' own. Experts have a place for each token of a group of texts, so that who is in it changes
+// a token's place but nothing else; the filled ones come first. What values are, and what is refused:
 // token_class.h.
 #pragma once
 #include "common/compile/graph/graph.h"
@@ -30,6 +31,7 @@ struct cached_keys {
     int64_t rows;    // of a text in a call of this program
     int64_t widest;  // the most rows of a call of any program that shares the caches
     int64_t context; // positions that a text may have, at most the model's seq
+    int64_t group;   // texts of a call among whose tokens experts' places are dealt
 };
 
 // `out` was made by graph_init; `name` is that of its program, for its inputs. ERR_UNSUPPORTED: the line

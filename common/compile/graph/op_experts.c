@@ -2,6 +2,8 @@
 // What the ops of experts mean to the compiler. See op_experts.h.
 #include "common/compile/graph/op_experts.h"
 
+#include "common/op/chain.h"
+#include "common/op/gemm.h"
 #include "common/op/route.h"
 
 static const struct value *get_operand(const struct graph *g, const struct node *n, int k)
@@ -91,6 +93,36 @@ void experts_place_dispatch(const struct graph *g, const struct node *n, const s
     int k = find_places_operand(n), places = k < n->nin ? n->in[k] : n->out[k - n->nin];
     int64_t start[MAX_DIMS];
     spec_start(&g->values[places].spec, at->mesh, &g->values[places].shape, at->rank, start);
+    attr->slots.first.expert = start[EXPERT];
+    attr->slots.first.place = start[PLACE];
+}
+
+// Rows of the product's first operand are the places, by expert and group, and its second has a matrix
+// for each expert.
+int experts_infer_product(const struct graph *g, const struct node *n, struct err *e)
+{
+    const struct op_attr attr = linear_product(&n->attr, n->nin);
+    const struct op_slots *s = &n->attr.slots;
+    const struct shape *a = &get_input(g, n, 0)->shape, *b = &get_input(g, n, 1)->shape,
+                       *chosen = &get_input(g, n, 2)->shape;
+    struct gemm gemm;
+    if (a->n != 4 || chosen->n != 2 ||
+        !gemm_from_labels(&attr, a, b, &g->values[n->out[0]].shape, &gemm) || gemm.trans_a ||
+        gemm.batch != a->dim[0] || gemm.m != a->dim[1] * a->dim[2] || a->dim[0] != s->experts ||
+        a->dim[2] != s->capacity || chosen->dim[0] != a->dim[1] * s->group ||
+        chosen->dim[1] != s->experts)
+        return err_set(e, ERR_INTERNAL, "%s: %s has not the places of %s", op_name(n->op),
+                       get_name(get_input(g, n, 0)), get_name(get_input(g, n, 2)));
+    return 0;
+}
+
+void experts_place_product(const struct graph *g, const struct node *n, const struct op_at *at,
+                           struct op_attr *attr)
+{
+    enum { EXPERT, GROUP, PLACE };
+    const struct value *a = get_input(g, n, 0);
+    int64_t start[MAX_DIMS];
+    spec_start(&a->spec, at->mesh, &a->shape, at->rank, start);
     attr->slots.first.expert = start[EXPERT];
     attr->slots.first.place = start[PLACE];
 }

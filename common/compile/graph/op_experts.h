@@ -7,7 +7,10 @@
 int experts_infer_topk(const struct graph *g, const struct node *n, struct err *e);
 int experts_infer_slots(const struct graph *g, const struct node *n, struct err *e);
 int experts_infer_dispatch(const struct graph *g, const struct node *n, struct err *e);
+int experts_infer_product(const struct graph *g, const struct node *n, struct err *e);
 size_t experts_workspace_slots_cpu(const struct op_call *c);
 size_t experts_workspace_slots_cuda(const struct op_call *c);
 void experts_place_dispatch(const struct graph *g, const struct node *n, const struct op_at *at,
                             struct op_attr *attr);
+void experts_place_product(const struct graph *g, const struct node *n, const struct op_at *at,
+                           struct op_attr *attr);

@@ -18,6 +18,7 @@ static const struct fusion table[BACKEND_KINDS][FUSIONS] = {
                      {fuse_row_loss_grad, {[DT_F32] = true, [DT_I32] = true}},
                      {fuse_row_loss_both, {[DT_F32] = true, [DT_I32] = true}},
                      {fuse_norm_grad_add, {[DT_F32] = true}},
+                     {fuse_places, {[DT_F32] = true, [DT_BF16] = true}},
                      {fuse_chain, {[DT_F32] = true}},
                      {fuse_add_norm, {[DT_F32] = true}}},
     [BACKEND_CUDA] = {{fuse_row_loss, {[DT_F32] = true, [DT_BF16] = true, [DT_I32] = true}},

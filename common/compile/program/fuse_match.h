@@ -22,6 +22,7 @@ fuse_fn fuse_add_norm;      // a sum and the norm that reads it
 fuse_fn fuse_norm_grad_add; // a norm's gradient and the sum that it is added to
 fuse_fn fuse_norm_grads;    // a norm's gradient and the sums over rows that read the same
 fuse_fn fuse_matmul_sum;    // the gradients of a weight and of its bias
+fuse_fn fuse_places;        // a product of rows in experts' places, and how many have a token
 fuse_fn fuse_row_loss, fuse_row_loss_grad; // the loss's rows, and their gradient
 fuse_fn fuse_row_loss_both;                // what these two made
 
