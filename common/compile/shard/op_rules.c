@@ -501,12 +501,22 @@ static int shard_balance(struct shard_query *q, struct err *e)
     return 0;
 }
 
-// Takes its operands as they are; every rank makes its part of a sum over all axes.
+// Takes its operands as they are, which are parts of a sum over some axes, and makes such a part.
+static int shard_metrics(struct shard_query *q, struct err *e)
+{
+    (void)e;
+    for (int k = 0; k < q->node->nin; k++) {
+        q->need[k] = *q->in[k];
+        q->out[0].partial_sum |= q->in[k]->partial_sum;
+    }
+    return 0;
+}
+
+// Takes its operand as it is; every rank makes its part of a sum over all axes.
 static int shard_partial_scalar(struct shard_query *q, struct err *e)
 {
     (void)e;
-    for (int k = 0; k < q->node->nin; k++)
-        q->need[k] = *q->in[k];
+    q->need[0] = *q->in[0];
     q->out[0].partial_sum = mesh_all(q->mesh);
     return 0;
 }
@@ -552,7 +562,7 @@ static int (*const rules[OP_COUNT])(struct shard_query *q, struct err *e) = {
     [OP_APPEND] = shard_append,
     [OP_RING] = shard_pointwise,
     [OP_SQNORM] = shard_partial_scalar,
-    [OP_METRICS] = shard_partial_scalar,
+    [OP_METRICS] = shard_metrics,
     [OP_BALANCE] = shard_balance,
     [OP_CLIP] = shard_pointwise,
     [OP_SGD] = shard_update,

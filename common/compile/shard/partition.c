@@ -424,14 +424,16 @@ static int emit_outputs(struct pass *p, const struct node *n, const struct shard
     for (int k = 0; k < n->nout; k++) {
         int old = n->out[k];
         struct spec s = q->out[k];
-        // A scalar of the loss is whole on the axes it is not partial over: it counts once there.
+        // A scalar of the loss is whole on the axes it is not partial over: it counts once there. Logits
+        // or scores are whole on all devices of their stage, and only other stages lack them.
         bool part_of_loss = p->sum_of[old] >= 0 && p->from->values[p->sum_of[old]].of < 0;
         bool once = op_is(n->op, OP_COUNTS_ONCE);
-        if (part_of_loss || once)
+        bool whole = p->sum_of[old] == p->from->loss && p->from->values[old].shape.n > 1;
+        if ((part_of_loss && !whole) || once)
             copy->owner =
                 (axis_set)(mesh_cuts(p->mesh) & ~(once ? spec_axes(q->in[0]) : s.partial_sum));
         if (part_of_loss)
-            s.partial_sum = mesh_all(p->mesh);
+            s.partial_sum = whole ? mesh_all(p->mesh) & p->mesh->stages : mesh_all(p->mesh);
         int rc = copy_value(p, old, &s, &copy->out[k]);
         if (rc)
             return rc;

@@ -9,7 +9,7 @@
 // position. When a text has filled its window, the newest three quarters of it are read from position 0
 // on, and it grows from there.
 //
-// Every rank gets all logits (one sum over the mesh) and chooses for itself (choice.h), with draws
+// Every rank gets all logits, whole, and chooses for itself (choice.h), with draws
 // that depend only on the seed, the text's number and the token's place in it. So all ranks continue
 // the same texts, whatever else they continue meanwhile, on any mesh, and a resumed run gives the
 // same samples again.
