@@ -24,7 +24,7 @@ static const struct device_model models[] = {
     {"a100-40g", 39 * GIB, 1536 * MIB, 312e12, 19.5 / 312, 1.555e12, 25e9},
     // The resident memory of a CPU rank beyond its arena: program, oneDNN's
     // code cache, stacks.
-    {"cpu", 0, 48 * MIB, 0, 1, 0, 0},
+    {"cpu", 0, 32 * MIB, 0, 1, 0, 0},
 };
 enum { MODELS = sizeof models / sizeof *models };
 

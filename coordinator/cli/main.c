@@ -35,7 +35,11 @@ static const struct verb verbs[] = {
      "leads;\n"
      "WEFT_WAIT=10m waits longer for the others (5m), WEFT_SECRET_FILE names a file of a secret "
      "that\n"
-     "all have. Exit 75: start it again, it continues; 78: a person must look.",
+     "all have. There --new and --from-step are refused, since every start repeats the command: to "
+     "start\n"
+     "over move the job's checkpoint folder away. Exit 75: start it again, it continues; 78: a "
+     "person\n"
+     "must look.",
      0},
     {"up", "JOB.yaml", "train on bare machines: `weft run` on each host, started by ssh",
      F(HOSTS) | F(SSH) | F(WEFT) | F(SET) | F(SINK) | F(NOTIFY) | F(GRACE) | F(JSON), 1, 1, verb_up,

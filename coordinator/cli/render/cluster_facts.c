@@ -17,8 +17,10 @@ enum {
     RATE = 100000000, // of a storage that nobody has measured
     STEP_S = 30,      // to end the step that is under way, and to commit
     LONGEST_S = 1000000,
-    END_S = 30,         // from the save to the end of all processes
-    OWN_MIB = 256,      // of `weft run` beside its ranks
+    END_S = 30,   // from the save to the end of all processes
+    OWN_MIB = 48, // of `weft run` beside its ranks, but for what planning takes
+    PLANS = 2,    // at a time: by `weft run` and by the process that plans for its coordinator
+    PLAN_STEP_MIB = 16, // to which that is rounded up, since paths are in it too
     PAGES_PERCENT = 10, // of what a rank holds: its page tables, stacks, and the compiler's graphs
 };
 
@@ -128,14 +130,16 @@ static void count_memory(struct render_facts *f, const struct report *plan, stru
             memcpy(most, sum, sizeof most);
     }
     uint64_t all = most[0] + most[1] + most[2];
-    f->memory_mib = ((all + all / 100 * PAGES_PERCENT) >> 20) + 1 + OWN_MIB;
-    add_fact(f, "memory",
-             arena_printf(a,
-                          "%s a node: arena %s + libraries %s + staging %s, %d %% of that, and %d "
-                          "MiB of weft run",
-                          print_bytes(a, f->memory_mib << 20), print_bytes(a, most[0]),
-                          print_bytes(a, most[2]), print_bytes(a, most[1]), PAGES_PERCENT,
-                          OWN_MIB));
+    uint64_t plan_mib = ((a->bytes >> 20) / PLAN_STEP_MIB + 1) * PLAN_STEP_MIB;
+    uint64_t own_mib = OWN_MIB + PLANS * plan_mib;
+    f->memory_mib = ((all + all / 100 * PAGES_PERCENT) >> 20) + 1 + own_mib;
+    add_fact(
+        f, "memory",
+        arena_printf(a,
+                     "%s a node: arena %s + libraries %s + staging %s, %d %% of that, and %" PRIu64
+                     " MiB of weft run",
+                     print_bytes(a, f->memory_mib << 20), print_bytes(a, most[0]),
+                     print_bytes(a, most[2]), print_bytes(a, most[1]), PAGES_PERCENT, own_mib));
 }
 
 static void count_cores(struct render_facts *f, struct arena *a)
