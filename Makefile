@@ -93,7 +93,7 @@ SINK_SRC    := $(SINK_SRC:%=worker/sinks/%.c)
 
 # The lower first.
 COLLECTIVE_SRC := collective_op sum_tree peer_page greet shm tcp progress_thread world process_world
-COLLECTIVE_SRC += seal announce operation communicator staging host_transport
+COLLECTIVE_SRC += seal announce operation communicator staging host_transport device_transport choose_transport
 COLLECTIVE_SRC := $(COLLECTIVE_SRC:%=worker/collective/%.c)
 
 RANK_SRC    := main process probe warm
@@ -238,6 +238,13 @@ CUDA_SRC  += $(patsubst %,kernels/cuda/%.c,$(if $(CUDNN),attention_library sdpa 
 CUDA_REAL := $(if $(CUDNN),kernels/cuda/cudnn.c)
 FAKE_SRC  += $(if $(CUDNN),tests/cuda/fake_cudnn.c)
 CUDA_RIGS += $(if $(CUDNN),attention)
+# NCCL the same; without its header collectives of CUDA devices go through the hosts.
+NCCL      ?= $(wildcard $(CUDA_HOME)/include/nccl.h)
+CUDA_SRC  += $(if $(NCCL),kernels/cuda/cuda_collectives.c)
+CUDA_REAL += $(if $(NCCL),kernels/cuda/nccl.c)
+FAKE_SRC  += $(if $(NCCL),tests/cuda/fake_nccl.c tests/cuda/fake_nccl_run.c)
+CUDA_RIGS += $(if $(NCCL),collectives)
+NO_NCCL    = $(if $(NCCL),,@echo "SKIPPED: no nccl.h in $(CUDA_HOME)/include: collectives by NCCL were not built")
 NO_CUDNN   = $(if $(CUDNN),,@echo "SKIPPED: no cudnn.h in $(CUDA_HOME)/include: attention by cuDNN was not built")
 PRODUCTS := $(BUILD)/weft $(BUILD)/weft-rank $(BUILD)/weft-sink $(DAEMONS) $(BUILD)/libweft_cpu.so $(if $(NVCC),$(BUILD)/libweft_cuda.so)
 # The rooms: tests/ROOM is a program of the test files named. What is asked for may be a part of them (tsan).
@@ -264,7 +271,8 @@ $(foreach r,$(UNIT_ROOMS),$(eval ROOM_$(r) := $(filter $(UNIT_TESTS) $(SERVICE_T
 ROOMS := $(foreach r,$(UNIT_ROOMS) ops/ops cuda/cuda cuda/emulator,$(if $(strip $(ROOM_$(r))),$(r)))
 # Files that are a program by themselves: with NVIDIA's own library, where it is, and cuDNN's planner.
 SINGLE := $(PARITY_TESTS:%=parity/test_%) $(SIM_TESTS:%=sim/test_%) $(patsubst %,unit/test_%,$(filter coord_streams,$(SERVICE_TESTS)))
-SINGLE += $(if $(CUDA_PARTS),$(if $(wildcard $(CUDA_HOME)/lib64/libcublasLt.so),cuda/test_cublaslt) $(if $(CUDA_INCLUDE),$(if $(CUDNN),cuda/test_sdpa)))
+SINGLE += $(if $(CUDA_PARTS),$(if $(wildcard $(CUDA_HOME)/lib64/libcublasLt.so),cuda/test_cublaslt) $(if $(CUDA_INCLUDE),$(if $(CUDNN),cuda/test_sdpa)) \
+              $(if $(NCCL),$(if $(wildcard $(CUDA_HOME)/lib64/libnccl.so.2),cuda/test_nccl)))
 TEST_BINS = $(ROOMS:%=$(BUILD)/tests/%) $(patsubst %,$(BUILD)/tests/%,$(SINGLE)) $(if $(CUDA_INCLUDE),$(BUILD)/tests/cuda/libweft_cuda.so)
 # What tests/run.sh is given: PROGRAM, or PROGRAM:TEST of a room; with cuda: before it, over the emulated twin.
 in_room   = $(patsubst %,$(BUILD)/tests/$(1):test_%,$(2))
@@ -430,7 +438,7 @@ NVCC_SPILLS ?= -Xptxas --warn-on-spills,--warning-as-error
 cuda_obj = $(patsubst %.c,$(BUILD)/obj/cuda/%.o,$(filter %.c,$(1))) $(patsubst %.cu,$(BUILD)/obj/cuda/%.cu.o,$(filter %.cu,$(1)))
 emulated_obj = $(patsubst %.c,$(BUILD)/obj/emulated/%.o,$(filter %.c,$(1))) $(patsubst %.cu,$(BUILD)/obj/emulated/%.cu.o,$(filter %.cu,$(1)))
 # CUDA's headers are not held to our warnings.
-CUDA_CC = $(CPPFLAGS) -isystem $(CUDA_INCLUDE) $(CFLAGS)
+CUDA_CC = $(CPPFLAGS) $(if $(NCCL),-DWEFT_NCCL) -isystem $(CUDA_INCLUDE) $(CFLAGS)
 
 $(BUILD)/obj/cuda/%.o: %.c
 	$(call say,CC,$@)
@@ -469,7 +477,7 @@ $(BUILD)/tests/cuda/libweft_cuda.so: $(call emulated_obj,$(CUDA_SRC) $(CUDA_CU) 
 
 # ---- tests -------------------------------------------------------------------------------------
 # What tests share: the f64 interpreter, the plain reference ops, the rig that loads a backend.
-TEST_SRC := tests/support/interp.c tests/support/replay.c tests/support/rank_threads.c tests/support/fake_world.c tests/support/device_transport.c tests/support/random_graph.c tests/support/random_text.c tests/support/random_text_loss.c tests/support/named.c worker/local_leader.c
+TEST_SRC := tests/support/interp.c tests/support/replay.c tests/support/rank_threads.c tests/support/fake_world.c tests/support/late_transport.c tests/support/random_graph.c tests/support/random_text.c tests/support/random_text_loss.c tests/support/named.c worker/local_leader.c
 TEST_SRC += tests/ops/reference.c tests/ops/reference_heads.c tests/ops/reference_step.c tests/ops/reference_route.c tests/ops/rig.c
 $(BUILD)/libtest.a: $(call obj,$(TEST_SRC))
 	$(call say,AR,$@)
@@ -501,6 +509,10 @@ $(BUILD)/tests/cuda/test_cublaslt: $(call cuda_obj,tests/cuda/test_cublaslt.c ke
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lcublasLt -lcmocka $(COMMON_LIBS)
+$(BUILD)/tests/cuda/test_nccl: $(call cuda_obj,tests/cuda/test_nccl.c kernels/cuda/nccl.c) $(BUILD)/libcommon.a
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -Wl,-rpath,$(CUDA_HOME)/lib64 -lcmocka $(COMMON_LIBS)
 SDPA_SRC := tests/cuda/test_sdpa.c $(patsubst %,kernels/cuda/%.c,attention_choice sdpa sdpa_graph cudnn)
 FAKE_DNN := $(foreach v,91000 91500 91700 91800,$(BUILD)/tests/cuda/dnn-$(v)/libcudnn.so.9)
 $(BUILD)/tests/cuda/test_sdpa: $(call cuda_obj,$(SDPA_SRC)) $(BUILD)/libcommon.a | $(BUILD)/tests/cuda/libfake_driver.so $(FAKE_DNN)
@@ -621,6 +633,7 @@ check-long:
 tested: all tests
 	$(NO_EMULATION)
 	$(NO_CUDNN)
+	$(NO_NCCL)
 	$(Q)sh tests/run.sh "$(BUILD)" $(RUN_BINS)
 
 ## make gpu-test     every GPU test, where a GPU is (WEFT_REQUIRE_GPU=1: or fail; WEFT_SANITIZE=1: checked)

@@ -23,11 +23,15 @@ static bool fills_slots(const struct backend *b)
     const struct backend_event *ev = &b->event;
     const struct backend_graph *g = b->graph;
     const struct backend_choice *c = b->choice;
+    const struct backend_collectives *l = b->collectives;
     return d->count && d->open && d->close && d->info && m->alloc && m->free && m->host_alloc &&
            m->host_free && s->create && s->destroy && s->sync && s->copy && s->fill_zero &&
            ev->create && ev->destroy && ev->record && ev->wait && ev->query && ev->sync &&
            (!g || (g->begin && g->end && g->launch && g->destroy)) &&
-           (!c || (c->tune && c->read && c->write)) && b->op.run;
+           (!c || (c->tune && c->read && c->write)) &&
+           (!l || (l->load && l->id && l->open && l->ready && l->run && l->check && l->abort &&
+                   l->alloc && l->close)) &&
+           b->op.run;
 }
 
 static int open_library(const char *path, const char *name, const struct backend **out,

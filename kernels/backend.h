@@ -20,13 +20,15 @@
 
 #include "common/base/buf.h"
 #include "common/base/err.h"
+#include "common/op/collective_args.h"
 #include "common/op/op.h"
 
-#define BACKEND_ABI 4
+#define BACKEND_ABI 5
 
 struct device; // the backend's own
 struct stream_q;
 struct event;
+struct device_communicator;
 
 struct device_options {
     int ordinal;        // which accelerator; CPU: ignored
@@ -81,8 +83,10 @@ struct backend_memory {
 };
 
 // ---- streams: work that runs in the order in which it was queued ----
+enum stream_priority { STREAM_USUAL, STREAM_URGENT }; // urgent: its work goes first where both wait
 struct backend_stream {
-    int (*create)(struct device *d, struct stream_q **out, struct err *e);
+    int (*create)(struct device *d, enum stream_priority priority, struct stream_q **out,
+                  struct err *e);
     void (*destroy)(struct stream_q *q);
     int (*sync)(struct stream_q *q, struct err *e); // the host waits until all of it is done
     // Bytes between host and device or within the device.
@@ -143,6 +147,43 @@ struct backend_choice {
     int (*write)(struct device *d, struct buf *out, struct err *e);
 };
 
+// ---- collectives: between devices of several processes, without their hosts ----
+// A communicator joins n devices, one of each process, with coordinates from 0:
+//
+//   load ──► id (one member; its caller sends it to the others) ──► open (all) ──► ready… ──► run… ──► close
+//                                                                    └──► abort ◄──────────────┘
+//
+// No call waits for another member. All members run the same calls in the same order. Two
+// communicators that share two processes or more: all these start the calls of both in one order.
+// What a peer's death does is not said: `check` may find it, or a call never ends on its stream until
+// `abort`. The thread that drives the device calls all but `check` and `abort`.
+enum { COMMUNICATOR_ID = 128 }; // bytes
+struct backend_collectives {
+    // Finds the library that carries them, and its version, "2.28.9". ERR_UNSUPPORTED: there is none
+    // that can be used; the text says why and what to do.
+    int (*load)(struct device *d, char version[32], struct err *e);
+    // A new communicator's identity. Whoever made it must live until all members are ready.
+    int (*id)(struct device *d, unsigned char id[COMMUNICATOR_ID], struct err *e);
+    int (*open)(struct device *d, const unsigned char id[COMMUNICATOR_ID], const char *name, int n,
+                int coordinate, struct device_communicator **out, struct err *e);
+    // Whether all members have joined. To be asked until it says so, before anything is run.
+    int (*ready)(struct device_communicator *c, bool *ready, struct err *e);
+    // Queues n calls on q as one group, in which sends and receives do not wait for each other. Not
+    // BARRIER. Addresses are the device's, best in memory of `alloc`. ERR_ABORTED: it was aborted.
+    int (*run)(struct device_communicator *c, struct stream_q *q,
+               const struct collective_args *calls, int n, struct err *e);
+    // Any thread. ERR_PEER or ERR_DEVICE: what went wrong with what was queued. 0 after an abort.
+    int (*check)(struct device_communicator *c, struct err *e);
+    // Any thread, while another is in any of the other calls but `close`: what is queued ends, with
+    // whatever result, and no member can run more. Communicators of one device, all together.
+    void (*abort)(struct device_communicator **c, int n);
+    // Memory of the device that the library reaches best; zero, and freed by memory.free.
+    int (*alloc)(struct device *d, size_t bytes, void **out, struct err *e);
+    // Frees them; nothing of theirs may be queued. All members close; it waits for them for some
+    // seconds at most. Before device.close.
+    void (*close)(struct device_communicator **c, int n);
+};
+
 // ---- ops: tables with a place for each op ----
 struct backend_ops {
     // A hole is found by backend_check() at start. Scratch lies in call->workspace, within the cap
@@ -163,8 +204,9 @@ struct backend {
     struct backend_memory memory;
     struct backend_stream stream;
     struct backend_event event;
-    const struct backend_graph *graph;   // null: a step is replayed op by op
-    const struct backend_choice *choice; // null: there is no choice
+    const struct backend_graph *graph;             // null: a step is replayed op by op
+    const struct backend_choice *choice;           // null: there is no choice
+    const struct backend_collectives *collectives; // null: they go through the hosts
     struct backend_ops op;
 };
 

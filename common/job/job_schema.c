@@ -519,6 +519,11 @@ const char *job_device_kind(int kind)
 
 const char *const job_networks[] = {[JOB_ENCRYPTED] = "encrypted", [JOB_TRUSTED] = "trusted", NULL};
 
+static const char *const collectives_words[] = {[JOB_COLLECTIVES_AUTO] = "auto",
+                                                [JOB_COLLECTIVES_NCCL] = "nccl",
+                                                [JOB_COLLECTIVES_HOST] = "host",
+                                                NULL};
+
 static const struct schema_row resources_rows[] = {
     {.path = "resources.devices",
      .continues = CONTINUE_SAME,
@@ -584,6 +589,17 @@ static const struct schema_row resources_rows[] = {
          "between the job's hosts; encrypted: tensors travel encrypted, and what was changed on "
          "the way ends the attempt (AES-128-GCM); trusted: they travel plain, for a network that "
          "nobody else can reach"},
+    {.path = "resources.collectives",
+     .continues = CONTINUE_SAME,
+     .type = SCHEMA_ENUM,
+     .offset = AT(job_resources, collectives),
+     .def = "auto",
+     .names = collectives_words,
+     .when = "resources.kind=cuda",
+     .doc =
+         "who carries tensors between the devices; nccl: the devices themselves, by NCCL 2.27 or "
+         "later, whose sums of three ranks and more may round otherwise than the hosts'; host: "
+         "their hosts; auto: NCCL where every rank has it and a GPU of its own"},
 };
 
 static const struct schema_row restart_rows[] = {

@@ -186,8 +186,10 @@ static void device_info(const struct device *d, struct device_info *out)
 
 // ---- streams and events ------------------------------------------------------------------------
 
-static int create_stream(struct device *d, struct stream_q **out, struct err *e)
+static int create_stream(struct device *d, enum stream_priority priority, struct stream_q **out,
+                         struct err *e)
 {
+    (void)priority; // nothing waits in a queue
     struct stream_q *q = calloc(1, sizeof *q);
     if (!q)
         return err_set(e, ERR_NOMEM, "no memory for a stream");

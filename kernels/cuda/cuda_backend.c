@@ -11,6 +11,7 @@
 
 #include "common/op/attention.h"
 #include "kernels/cuda/cuda_attention.h"
+#include "kernels/cuda/cuda_collectives.h"
 #include "kernels/cuda/cuda_gemm.h"
 #include "kernels/cuda/cuda_memory.h"
 #include "kernels/cuda/cuda_stream.h"
@@ -280,5 +281,6 @@ __attribute__((visibility("default"))) const struct backend weft_backend = {
               .sync = event_sync},
     .graph = &graphs,
     .choice = &choices,
+    .collectives = CUDA_COLLECTIVES,
     .op = {.run = ops, .run_many = many},
 };

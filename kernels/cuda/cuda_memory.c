@@ -21,7 +21,8 @@ enum region_kind { DEVICE_MEMORY, HOST_MEMORY, ADOPTED };
 struct region {
     struct list link;
     enum region_kind kind;
-    char *base; // handed out
+    const struct memory_source *from; // of DEVICE_MEMORY
+    char *base;                       // handed out
     size_t bytes, zone;
 };
 
@@ -55,7 +56,8 @@ static int explain_no_memory(struct device *d, size_t bytes, struct err *e)
 
 static void free_region(struct device *d, struct region *r);
 
-int memory_alloc(struct device *d, size_t bytes, void **out, struct err *e)
+int memory_alloc_from(struct device *d, const struct memory_source *from, size_t bytes, void **out,
+                      struct err *e)
 {
     int rc = device_bind(d, e);
     if (rc)
@@ -64,9 +66,10 @@ int memory_alloc(struct device *d, size_t bytes, void **out, struct err *e)
     struct region *r = note_region(d, DEVICE_MEMORY, bytes ? bytes : 1);
     if (!r)
         return err_set(e, ERR_NOMEM, "no memory to note a region");
-    cudaError_t got = cudaMalloc(&p, r->bytes + 2 * r->zone);
+    r->from = from;
+    cudaError_t got = from->take(&p, r->bytes + 2 * r->zone);
     rc = got == cudaErrorMemoryAllocation ? explain_no_memory(d, bytes, e)
-                                          : cuda_check(d, NULL, "cudaMalloc", got, e);
+                                          : cuda_check(d, NULL, from->name, got, e);
     if (rc) {
         free(r);
         return rc;
@@ -86,6 +89,17 @@ int memory_alloc(struct device *d, size_t bytes, void **out, struct err *e)
     else
         *out = r->base;
     return rc;
+}
+
+static cudaError_t take_from_cuda(void **out, size_t bytes)
+{
+    return cudaMalloc(out, bytes);
+}
+
+int memory_alloc(struct device *d, size_t bytes, void **out, struct err *e)
+{
+    static const struct memory_source cuda = {"cudaMalloc", take_from_cuda, cudaFree};
+    return memory_alloc_from(d, &cuda, bytes, out, e);
 }
 
 int memory_host_alloc(struct device *d, size_t bytes, void **out, struct err *e)
@@ -173,7 +187,7 @@ static void free_region(struct device *d, struct region *r)
     list_remove(&r->link);
     if (r->kind == DEVICE_MEMORY) {
         d->allocated -= r->bytes;
-        (void)cudaFree(r->base - r->zone);
+        (void)r->from->give_back(r->base - r->zone);
     } else if (r->kind == HOST_MEMORY) {
         marks_forget(r->base, r->bytes);
         (void)cudaFreeHost(r->base);

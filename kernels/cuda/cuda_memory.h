@@ -3,7 +3,15 @@
 #pragma once
 #include "kernels/cuda/cuda_device.h"
 
-int memory_alloc(struct device *d, size_t bytes, void **out, struct err *e);
+// Who hands out memory of the device, and takes it back: CUDA, or a library on it.
+struct memory_source {
+    const char *name;
+    cudaError_t (*take)(void **out, size_t bytes);
+    cudaError_t (*give_back)(void *p);
+};
+int memory_alloc_from(struct device *d, const struct memory_source *from, size_t bytes, void **out,
+                      struct err *e);
+int memory_alloc(struct device *d, size_t bytes, void **out, struct err *e); // from CUDA
 int memory_host_alloc(struct device *d, size_t bytes, void **out, struct err *e);
 int memory_adopt(struct device *d, void *p, size_t bytes, struct err *e);
 void memory_free(struct device *d, void *p);

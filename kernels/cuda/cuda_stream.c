@@ -16,15 +16,20 @@ struct stream_graph {
 
 // ---- streams -----------------------------------------------------------------------------------
 
-int cuda_stream_create(struct device *d, struct stream_q **out, struct err *e)
+int cuda_stream_create(struct device *d, enum stream_priority priority, struct stream_q **out,
+                       struct err *e)
 {
+    int least = 0, greatest = 0;
     int rc = device_bind(d, e);
+    rc = rc ? rc : CUDA(d, NULL, e, cudaDeviceGetStreamPriorityRange(&least, &greatest));
     if (rc)
         return rc;
     struct stream_q *q = calloc(1, sizeof *q);
     if (!q)
         return err_set(e, ERR_NOMEM, "no memory for a stream");
-    rc = CUDA(d, NULL, e, cudaStreamCreateWithFlags(&q->stream, cudaStreamNonBlocking));
+    rc = CUDA(d, NULL, e,
+              cudaStreamCreateWithPriority(&q->stream, cudaStreamNonBlocking,
+                                           priority == STREAM_URGENT ? greatest : least));
     if (rc) {
         free(q);
         return rc;

@@ -9,7 +9,8 @@ struct event {
     struct list link;
 };
 
-int cuda_stream_create(struct device *d, struct stream_q **out, struct err *e);
+int cuda_stream_create(struct device *d, enum stream_priority priority, struct stream_q **out,
+                       struct err *e);
 void cuda_stream_destroy(struct stream_q *q);
 int cuda_stream_sync(struct stream_q *q, struct err *e);
 int event_create(struct device *d, struct event **out, struct err *e);

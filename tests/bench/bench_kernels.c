@@ -339,7 +339,7 @@ static void open_bench(struct bench *x, int threads)
     x->threads = threads;
     must(backend_load("cpu", &x->b, &e), &e);
     must(x->b->device.open(&(struct device_options){.threads = threads}, &x->d, &e), &e);
-    must(x->b->stream.create(x->d, &x->q, &e), &e);
+    must(x->b->stream.create(x->d, STREAM_USUAL, &x->q, &e), &e);
     choose_peak(x);
 }
 

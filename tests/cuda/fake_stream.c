@@ -6,11 +6,23 @@
 
 // ---- streams -----------------------------------------------------------------------------------
 
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags)
+enum { LEAST = 0, GREATEST = -5 }; // priorities of streams, as an H200 has them
+
+cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
+{
+    *least = LEAST;
+    *greatest = GREATEST;
+    return fake_error(fake_failed());
+}
+
+// Work runs as late as can be, whatever its priority.
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *out, unsigned flags, int priority)
 {
     (void)flags;
     fake_lock();
     cudaError_t rc = fake_failed();
+    if (priority > LEAST || priority < GREATEST)
+        rc = cudaErrorInvalidValue;
     if (!rc && fake_nstreams == MOST_STREAMS)
         rc = cudaErrorMemoryAllocation;
     if (!rc) {
@@ -23,6 +35,11 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags)
     }
     fake_unlock();
     return fake_error(rc);
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags)
+{
+    return cudaStreamCreateWithPriority(out, flags, LEAST);
 }
 
 cudaError_t cudaStreamDestroy(cudaStream_t s)

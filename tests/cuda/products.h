@@ -28,7 +28,7 @@ static inline void device_open(struct rig *r, const char *cache, bool determinis
     struct err e = {0};
     *r = (struct rig){0};
     if (backend_load("cuda", &r->backend, &e) || r->backend->device.open(&o, &r->device, &e) ||
-        r->backend->stream.create(r->device, &r->q, &e))
+        r->backend->stream.create(r->device, STREAM_USUAL, &r->q, &e))
         fail_msg("%s", e.text);
     r->backend->device.info(r->device, &r->info);
 }

@@ -17,7 +17,6 @@ FOREIGN = {
     "llm.c", "config.mak.dev",
     "yaml.h", "xxhash.h", "cmocka.h", "cudnn.h", "cuda_runtime_api.h", "cublasLt.h", "nccl.h", "sqlite3.h", "microhttpd.h",
     "omp.h", "xfs_fs.h",
-    "nccl.c",  # a transport to come: its recipe names it
 }
 # Names of others' code, and words that look like names.
 FOREIGN_NAMES = {

@@ -74,7 +74,7 @@ HOMES = {  # header prefix -> the only place that may include it
     "zlib.h": ("common/data/prepare/", "common/weights/npz.c"),
     "zstd.h": "common/data/prepare/",
     "cuda": "kernels/cuda/",
-    "nccl.h": "worker/collective/nccl.c",
+    "nccl.h": "kernels/cuda/nccl.h",
     "utf8proc.h": "common/tokenizer/",
     "pcre2.h": "common/tokenizer/",
     "grpc": "common/rpc/",

@@ -60,7 +60,7 @@ void rig_open(struct rig *r, int threads, const char *isa)
     const struct device_options o = {.threads = threads, .deterministic = true};
     if (backend_load(rig_backend(), &r->backend, &e) ||
         r->backend->device.open(&o, &r->device, &e) ||
-        r->backend->stream.create(r->device, &r->q, &e))
+        r->backend->stream.create(r->device, STREAM_USUAL, &r->q, &e))
         fail_msg("%s", e.text);
     r->backend->device.info(r->device, &r->info);
     unsetenv("WEFT_CPU_ISA");

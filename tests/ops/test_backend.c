@@ -173,7 +173,7 @@ static void events_and_streams_are_done_at_once(void **state)
     bool done = false;
     (void)state;
     rig_open(&r, 1, NULL);
-    assert_int_equal(r.backend->stream.create(r.device, &other, NULL), 0);
+    assert_int_equal(r.backend->stream.create(r.device, STREAM_USUAL, &other, NULL), 0);
     assert_int_equal(r.backend->event.create(r.device, &ev, NULL), 0);
     assert_int_equal(r.backend->event.record(r.q, ev, NULL), 0);
     assert_int_equal(r.backend->event.wait(other, ev, NULL), 0);
@@ -223,7 +223,7 @@ static void loops_are_whole_while_another_thread_copies(void **state)
     rig_open(&r, 3, NULL);
     c.rig = &r;
     memset(c.from, 7, LENGTH);
-    assert_int_equal(r.backend->stream.create(r.device, &c.q, NULL), 0);
+    assert_int_equal(r.backend->stream.create(r.device, STREAM_USUAL, &c.q, NULL), 0);
     assert_int_equal(pthread_create(&thread, NULL, copy_on, &c), 0);
     struct op_attr attr = {.label = {{0}, {0}}, .scale = 2};
     struct op_call call = {.op = OP_SCALE, .attr = &attr, .nin = 1, .nout = 1};

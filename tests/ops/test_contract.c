@@ -56,7 +56,7 @@ static void *host_memory(size_t bytes)
 static struct stream_q *stream(void)
 {
     struct stream_q *q = NULL;
-    MUST(b->stream.create(r.device, &q, &e));
+    MUST(b->stream.create(r.device, STREAM_URGENT, &q, &e));
     return q;
 }
 
@@ -164,7 +164,7 @@ static void a_device_says_whether_a_step_run_twice_gives_the_same_bits(void **st
     b->stream.destroy(r.q);
     b->device.close(r.device);
     MUST(b->device.open(&(struct device_options){.threads = 1}, &r.device, &e));
-    MUST(b->stream.create(r.device, &r.q, &e));
+    MUST(b->stream.create(r.device, STREAM_USUAL, &r.q, &e));
     b->device.info(r.device, &r.info);
     assert_int_equal(r.info.deterministic, strcmp(b->name, "cpu") == 0);
 }

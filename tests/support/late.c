@@ -80,8 +80,7 @@ struct device {
     struct stream_q *under_q;
     struct list regions, streams;
     uint64_t allocated;
-    int ordinal;
-    bool deterministic;
+    int ordinal, deterministic;
     struct err broken; // the first failure is every later call's
     long ops;
 };
@@ -282,15 +281,16 @@ static int fill_zero(struct stream_q *q, void *to, size_t bytes, struct err *e)
 
 // ---- streams and events ------------------------------------------------------------------------
 
-static int stream_new(struct device *d, struct stream_q **out, struct err *e)
+static int stream_new(struct device *d, enum stream_priority p, struct stream_q **to, struct err *e)
 {
+    (void)p;
     struct stream_q *q = calloc(1, sizeof *q);
     if (!q)
         return err_set(e, ERR_NOMEM, "late: no memory");
     q->device = d;
     list_init(&q->commands);
     list_append(&d->streams, &q->link);
-    *out = q;
+    *to = q;
     return 0;
 }
 
@@ -633,7 +633,7 @@ static int device_open(const struct device_options *o, struct device **out, stru
     d->scratch = aligned_alloc(4096, SCRATCH);
     int rc = d->scratch ? find_cpu(&d->cpu, e) : err_set(e, ERR_NOMEM, "late: no memory");
     rc = rc ? rc : d->cpu->device.open(o, &d->under, e);
-    rc = rc ? rc : d->cpu->stream.create(d->under, &d->under_q, e);
+    rc = rc ? rc : d->cpu->stream.create(d->under, STREAM_USUAL, &d->under_q, e);
     if (rc)
         device_close(d);
     else

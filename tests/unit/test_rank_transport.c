@@ -4,7 +4,7 @@
 // completes by their events and is captured in their graphs. That results are right is
 // test_compile_meshes's to show.
 #include "tests/ops/rig.h"
-#include "tests/support/device_transport.h"
+#include "tests/support/late_transport.h"
 #include "tests/support/rank_threads.h"
 #include "tests/unit/compile_case.h"
 
@@ -29,7 +29,7 @@ static int count_starts(const struct program *p)
 }
 
 struct run {
-    struct device_transport_counts counts;
+    struct late_transport_counts counts;
     int trained, evaluated; // collectives of one step, and of one evaluation, of all ranks
     int rc;
     struct err e;
@@ -54,9 +54,9 @@ static struct run run_on(const struct transport *transport)
                                  .steps = STEPS,
                                  .late = true,
                                  .transport = transport};
-    (void)device_transport_counts();
+    (void)late_transport_counts();
     run.rc = rank_threads_run(&ranks, &run.e);
-    run.counts = device_transport_counts();
+    run.counts = late_transport_counts();
     run.trained = RANKS * count_starts(f.c.program[PROGRAM_TRAIN]);
     run.evaluated = RANKS * count_starts(f.c.program[PROGRAM_EVAL]);
     rank_threads_clear(&ranks);

@@ -25,20 +25,10 @@
 
 #include "common/attempt/page.h"
 #include "common/base/err.h"
+#include "common/op/collective_args.h"
 #include "common/op/op.h"
 
-enum collective_op {
-    COLLECTIVE_ALL_REDUCE,
-    COLLECTIVE_REDUCE_SCATTER,
-    COLLECTIVE_ALL_GATHER,
-    COLLECTIVE_ALL_TO_ALL,
-    COLLECTIVE_BROADCAST,
-    COLLECTIVE_SEND, // both in communicators of two only: one sends what the other receives
-    COLLECTIVE_RECV,
-    COLLECTIVE_BARRIER
-};
-enum collective_reduce { COLLECTIVE_SUM, COLLECTIVE_MAX }; // a maximum ignores NaN
-const char *collective_op_name(enum collective_op op);     // "all_reduce"
+const char *collective_op_name(enum collective_op op); // "all_reduce"
 
 struct world;
 struct communicator;
@@ -93,19 +83,6 @@ void communicator_free(struct communicator *c);
 int communicator_size(const struct communicator *c);
 int communicator_coordinate(const struct communicator *c); // this rank's place in the group
 
-struct collective_args {
-    enum collective_op op;
-    enum collective_reduce reduce; // ALL_REDUCE, REDUCE_SCATTER
-    enum dtype dtype;              // reductions: DT_F32 or DT_BF16; any for the others
-    void *from;                    // ALL_TO_ALL alone: the operand; slice k goes to coordinate k
-    void *buf; // ALL_REDUCE, BROADCAST: in place. SEND: operand, RECV: result. REDUCE_SCATTER:
-               // operand, the result is this coordinate's slice in place. ALL_GATHER: the whole
-               // result, this coordinate's slice is the operand in place. ALL_TO_ALL: the result,
-               // slice k came from coordinate k; it does not overlap `from`
-    int64_t count;    // elements of `buf` (scatter, gather, all-to-all: divisible by the size)
-    int root;         // BROADCAST: coordinate
-    const char *name; // borrowed until the wait; for messages and the progress page
-};
 struct collective_ticket {
     uint64_t number; // of the world, from 1
     int slot;

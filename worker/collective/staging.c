@@ -86,7 +86,7 @@ int staging_open(const struct fabric_options *o, struct staging **out, struct er
     s->o = *o;
     list_init(&s->all);
     list_init(&s->pending);
-    int rc = o->backend->stream.create(o->device, &s->q, e);
+    int rc = o->backend->stream.create(o->device, STREAM_USUAL, &s->q, e);
     if (rc)
         staging_close(s);
     else

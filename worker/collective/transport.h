@@ -5,15 +5,16 @@
 // collective of a program once, and every step says "start it, on this stream" and later "wait".
 // Whether the bytes go through the hosts' memory or from device to device, and who moves them
 // meanwhile, is the transport's own business. `host_transport` (host_transport.c) carries them
-// through the hosts: shared memory, TCP, and windows that stage what lies on a device. README.md
-// says what a file for another one fills in.
+// through the hosts: shared memory, TCP, and windows that stage what lies on a device.
+// `device_transport` (device_transport.c) lets the backend carry them. README.md says what a file
+// for another one fills in.
 //
 // A transport stands on a world (collective.h): the processes have met there, see each other die
 // and break together. It may use the world's own collectives to agree with its peers while it
 // opens.
 //
-//   open ──► memory ──► communicator… ──► prepare… ──┬──► start ──► wait ──┬──► close
-//                                                    └──────◄──────────────┘
+//   open ──► memory ──► communicator… ──► prepare… ──► settle ──┬──► start ──► wait ──┬──► close
+//                                                               └──────◄──────────────┘
 //
 // The stream's order counts: `start` reads the operand as the work that was queued on q before it
 // leaves it, and work that is queued on q after `wait` sees the result. Between the two the plan
@@ -22,9 +23,10 @@
 // behind events and returns. One that needs the host (host_transport) blocks it in `wait`, and in
 // `start` where the operand must be there first.
 //
-// All ranks start the collectives of one communicator in the same order. Starts and waits of
-// different communicators may come in different orders on different ranks, and none of that may
-// lead to a deadlock: what is started moves without the others' wait.
+// All ranks start the collectives of one communicator in the same order. Starts of two communicators
+// that share two ranks or more come in one order on all of these; all other starts, and all waits, may
+// come in different orders on different ranks, and none of that may lead to a deadlock: what is
+// started moves without the others' wait.
 //
 // The thread that drives the device calls everything but `abort`. Errors are those of collective.h:
 // ERR_PEER names the rank that died, ERR_TIMEOUT who did not come, ERR_ABORTED says why; a fault of
@@ -70,12 +72,17 @@ struct transport {
     // `a` has the device's addresses and lives as long as the fabric.
     int (*prepare)(struct fabric *f, int communicator, const struct collective_args *a,
                    struct collective **out, struct err *e);
+    // Optional. All ranks call it, after the last prepare and before the first start: makes ready what
+    // would else be made by the first starts. What lies in the memory is zero, and so it stays.
+    int (*settle)(struct fabric *f, struct err *e);
+
     int (*start)(struct collective *c, struct stream_q *q, struct err *e);
     int (*wait)(struct collective *c, struct stream_q *q, struct err *e);
 
-    // Optional. The executor calls it between what it queues: carries on what is open without
-    // waiting for anybody, and says what went wrong meanwhile.
+    // Optional. The executor calls it between what it queues, and after it has waited for the device:
+    // carries on what is open without waiting for anybody, and says what went wrong meanwhile. What
+    // the device made since then means nothing.
     int (*try)(struct fabric *f, struct err *e);
 };
 
-extern const struct transport host_transport;
+extern const struct transport host_transport, device_transport;

@@ -597,7 +597,7 @@ static int open_device(struct bench *b, struct err *e)
 
 static int open_memory(struct bench *b, struct err *e)
 {
-    int rc = b->backend->stream.create(b->device, &b->q, e);
+    int rc = b->backend->stream.create(b->device, STREAM_USUAL, &b->q, e);
     for (int r = 0; r < REGION_COUNT && !rc; r++) {
         uint64_t bytes = b->compiled.memory.region[r];
         void *p = NULL;

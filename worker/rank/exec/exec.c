@@ -24,6 +24,7 @@ struct bound {
 };
 
 struct loaded {
+    struct exec *exec;
     const struct program *program;
     struct bound *bound;
     int *begins;              // where its marks are (marks_plan); null without marks
@@ -61,14 +62,6 @@ static const struct memory *find_memory(const struct exec *x)
 
 // ---- memory ------------------------------------------------------------------------------------
 
-static bool does_any_stage_share(const struct exec *x)
-{
-    for (int s = 0; s < x->o.compiled->nstages; s++)
-        if (compiled_memory(x->o.compiled, s)->region[REGION_SHARED])
-            return true;
-    return false;
-}
-
 static void abort_fabric(void *ctx, const char *why)
 {
     struct exec *x = ctx;
@@ -79,9 +72,9 @@ static void abort_fabric(void *ctx, const char *why)
 static int open_fabric(struct exec *x, struct err *e)
 {
     const struct transport *t = x->transport;
+    const struct fabric_options o = {x->o.world, x->o.backend, x->o.device};
     PRE(x->o.world);
-    int rc =
-        t->open(&(struct fabric_options){x->o.world, x->o.backend, x->o.device}, &x->fabric, e);
+    int rc = t->open(&o, &x->fabric, e);
     if (rc)
         return rc;
     if (t->abort)
@@ -110,11 +103,13 @@ static int zero_regions(struct exec *x, struct err *e)
 
 static int open_regions(struct exec *x, struct err *e)
 {
-    uint64_t bytes = find_memory(x)->region[REGION_PRIVATE];
+    uint64_t bytes = find_memory(x)->region[REGION_PRIVATE], shared = 0; // of all stages
     int rc = 0;
+    for (int s = 0; s < x->o.compiled->nstages; s++)
+        shared |= compiled_memory(x->o.compiled, s)->region[REGION_SHARED];
     if (bytes)
         rc = x->o.backend->memory.alloc(x->o.device, bytes, &x->region[REGION_PRIVATE], e);
-    if (!rc && does_any_stage_share(x))
+    if (!rc && shared)
         rc = open_fabric(x, e);
     return rc ? rc : zero_regions(x, e);
 }
@@ -255,6 +250,7 @@ static void gather_calls(struct exec *x, struct loaded *l)
 
 static int bind_program(struct exec *x, const struct program *p, struct loaded *l, struct err *e)
 {
+    l->exec = x;
     l->program = p;
     l->bound = arena_array(&x->arena, struct bound, p->ninstrs);
     if (x->marks) {
@@ -321,7 +317,7 @@ int exec_open(const struct exec_options *o, struct exec **out, struct err *e)
     o->backend->device.info(o->device, &info);
     x->separate = !info.shares_host;
     int rc = check_ops(x, e);
-    rc = rc ? rc : o->backend->stream.create(o->device, &x->stream, e);
+    rc = rc ? rc : o->backend->stream.create(o->device, STREAM_USUAL, &x->stream, e);
     rc = rc ? rc : lane_open(&x->inputs, o->backend, o->device, x->stream, e);
     rc = rc ? rc : lane_open(&x->saves, o->backend, o->device, x->stream, e);
     rc = rc ? rc : open_regions(x, e);
@@ -330,14 +326,15 @@ int exec_open(const struct exec_options *o, struct exec **out, struct err *e)
     for (int k = 0; k < PROGRAM_KINDS && !rc; k++)
         if (compiled_has(o->compiled, k))
             rc = bind_program(x, find_program(x, (enum program_kind)k), &x->loaded[k], e);
+    if (!rc && x->fabric && x->transport->settle)
+        rc = x->transport->settle(x->fabric, e);
     if (!rc)
         rc = set_constants(x, e);
-    if (rc) {
+    if (rc)
         exec_close(x);
-        return rc;
-    }
-    *out = x;
-    return 0;
+    else
+        *out = x;
+    return rc;
 }
 
 static int tune_program(struct exec *x, const struct loaded *l, bool time, struct err *e)
@@ -370,11 +367,9 @@ int exec_tune(struct exec *x, bool time, struct err *e)
 {
     int rc = time ? fill_regions_with_noise(x, e) : 0;
     for (int k = 0; k < PROGRAM_KINDS && !rc; k++)
-        if (compiled_has(x->o.compiled, k))
-            rc = tune_program(x, &x->loaded[k], time, e);
-    if (rc)
-        return rc;
-    rc = zero_regions(x, e);
+        rc = compiled_has(x->o.compiled, k) ? tune_program(x, &x->loaded[k], time, e) : 0;
+    if (!rc)
+        rc = zero_regions(x, e);
     return rc ? rc : set_constants(x, e);
 }
 
@@ -502,19 +497,14 @@ static int run_each(struct exec *x, struct loaded *l, int first, int end, struct
     return 0;
 }
 
-struct queueing {
-    struct exec *x;
-    struct loaded *l;
-};
-
 static int queue_instrs(void *ctx, int first, int end, struct err *e)
 {
-    struct queueing *of = ctx;
+    struct loaded *l = ctx;
     for (int i = first; i < end; i++) {
-        struct bound *b = &of->l->bound[i];
-        int rc = put_mark(of->x, of->l, b, e);
+        struct bound *b = &l->bound[i];
+        int rc = put_mark(l->exec, l, b, e);
         if (!rc)
-            rc = run_instr(of->x, b, e);
+            rc = run_instr(l->exec, b, e);
         if (rc)
             return name_instr(b, rc, e);
         i += b->calls ? b->instr->with : 0;
@@ -529,8 +519,7 @@ static int name_graph(const struct loaded *l, const struct segment *g, int rc, s
     for (int i = g->first; i < g->end; i++)
         if (l->bound[i].instr->kind == INSTR_OP) {
             last = &l->bound[i];
-            if (!first)
-                first = last;
+            first = first ? first : last;
         }
     if (first)
         err_wrap(e, "in a graph from %s (%s of microbatch %d) to %s (%s of microbatch %d)",
@@ -559,7 +548,7 @@ static int run_queued(struct exec *x, struct loaded *l, struct segment *g, struc
         page_beat(x->o.page);
     else if (x->o.page)
         show_queued(x->o.page, l, g);
-    int rc = segment_run(&l->segments, g, queue_instrs, &(struct queueing){x, l}, e);
+    int rc = segment_run(&l->segments, g, queue_instrs, l, e);
     for (int k = 0; k < PROGRAM_KINDS; k++) // where one capture failed no other is tried
         x->loaded[k].segments.plain |= l->segments.plain;
     return rc && g->state == SEGMENT_GRAPH ? name_graph(l, g, rc, e) : rc;
@@ -574,8 +563,8 @@ static int run_segments(struct exec *x, struct loaded *l, struct err *e)
         bool waits = trains && x->saving && g->first == l->segments.state_writes;
         rc = waits ? lane_join(&x->saves, e) : 0;
         x->saving &= !waits;
-        if (!rc && x->fabric && x->transport->try)
-            rc = x->transport->try(x->fabric, e);
+        if (!rc)
+            rc = exec_check(x, e);
         if (!rc)
             rc = g->queued && !x->o.ran ? run_queued(x, l, g, e)
                                         : run_each(x, l, g->first, g->end, e);
@@ -583,6 +572,11 @@ static int run_segments(struct exec *x, struct loaded *l, struct err *e)
             rc = lane_mark(&x->inputs, e);
     }
     return rc;
+}
+
+int exec_check(struct exec *x, struct err *e)
+{
+    return x->fabric && x->transport->try ? x->transport->try(x->fabric, e) : 0;
 }
 
 int exec_run(struct exec *x, enum program_kind kind, struct err *e)
@@ -653,7 +647,8 @@ int exec_put(struct exec *x, void *device_to, const void *from, size_t bytes, st
 int exec_get(struct exec *x, void *to, const void *device_from, size_t bytes, struct err *e)
 {
     int rc = x->o.backend->stream.copy(x->stream, to, device_from, bytes, e);
-    return rc ? rc : x->o.backend->stream.sync(x->stream, e);
+    rc = rc ? rc : x->o.backend->stream.sync(x->stream, e);
+    return rc ? rc : exec_check(x, e);
 }
 
 // ---- beside the computation --------------------------------------------------------------------

@@ -50,6 +50,9 @@ int exec_check_memory(const struct exec *x, struct err *e);
 // Runs one program from start to end: a whole step. The metrics vector is then in its buffer, and
 // everything is queued on the stream (exec_stream).
 int exec_run(struct exec *x, enum program_kind kind, struct err *e);
+// Says whether a collective has failed. After a wait for the device this must hold before anything that
+// it made is believed (exec_get looks by itself).
+int exec_check(struct exec *x, struct err *e);
 // What runs from here on belongs to this step. The progress page shows it once the device has come
 // here.
 int exec_step(struct exec *x, int64_t step, struct err *e);

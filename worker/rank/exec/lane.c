@@ -15,7 +15,7 @@ int lane_open(struct lane *l, const struct backend *b, struct device *d, struct 
     *l = (struct lane){.backend = b, .main = main, .q = main};
     if (info.shares_host)
         return 0;
-    int rc = b->stream.create(d, &l->q, e);
+    int rc = b->stream.create(d, STREAM_USUAL, &l->q, e);
     if (rc) {
         l->q = main;
         return rc;

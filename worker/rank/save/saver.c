@@ -274,6 +274,7 @@ static int hand_over_copies(struct saver *s, bool wait, struct err *e)
         return 0;
     int rc = wait ? lane_sync(lane, e) : 0;
     rc = rc ? rc : lane_done(lane, &complete, e);
+    rc = rc ? rc : exec_check(s->o.state->exec, e);
     if (rc || !complete)
         return rc;
     s->copying = false;

@@ -128,6 +128,7 @@ static int queue_step(struct trainer *t, int64_t step, struct in_flight *f, stru
 static int wait_for_metrics(struct trainer *t, struct in_flight *f, struct err *e)
 {
     int rc = t->exec_options.backend->event.sync(f->done, e);
+    rc = rc ? rc : exec_check(t->exec, e);
     if (!rc && f->behind) {
         int64_t ended_ns = f->ended_ns ? f->ended_ns : clock_mono_ns();
         int64_t begun_ns = f->begun_ns > t->ended_ns ? f->begun_ns : t->ended_ns;

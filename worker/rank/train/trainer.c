@@ -19,6 +19,7 @@
 #include "common/job/prompt.h"
 #include "common/job/threads.h"
 #include "common/language/model_facts.h"
+#include "worker/collective/choose_transport.h"
 #include "worker/rank/train/algorithms.h"
 #include "worker/rank/train/take_source.h"
 
@@ -186,6 +187,29 @@ static int open_world(struct trainer *t, struct err *e)
     if (rc && !link_lost(t->link) && link_stop_requested(t->link))
         rc = err_set(e, ERR_ABORTED, "asked to stop while the ranks connected to each other");
     return rc;
+}
+
+// Devices that share their memory with the host have nothing else.
+static int choose_transport(struct trainer *t, struct err *e)
+{
+    static const enum transport_wish wishes[] = {[JOB_COLLECTIVES_AUTO] = TRANSPORT_AUTO,
+                                                 [JOB_COLLECTIVES_NCCL] = TRANSPORT_DEVICES,
+                                                 [JOB_COLLECTIVES_HOST] = TRANSPORT_HOST};
+    if (!t->exec_options.world || !t->runs_alone)
+        return 0;
+    const struct transport_options o = {.wish = wishes[t->job->resources.collectives],
+                                        .rank = t->assignment->rank,
+                                        .ranks = t->assignment->ranks,
+                                        .host = t->assignment->host,
+                                        .plain = t->job->resources.network == JOB_TRUSTED,
+                                        .one_order = t->compiled.nstages == 1,
+                                        .backend = t->exec_options.backend,
+                                        .device = t->device,
+                                        .put = put_key,
+                                        .get = get_key,
+                                        .ctx = t->link,
+                                        .deadline_ns = clock_mono_ns() + START_NS};
+    return transport_choose(&o, &t->exec_options.transport, e);
 }
 
 static int open_sampling(struct trainer *t, struct err *e)
@@ -512,6 +536,7 @@ int trainer_open(struct trainer *t, struct err *e)
     int rc = open_compiled(t, e);
     rc = rc ? rc : open_device(t, e);
     rc = rc ? rc : open_world(t, e);
+    rc = rc ? rc : choose_transport(t, e);
     rc = rc ? rc : open_exec(t, e);
     rc = rc ? rc : open_algorithms(t, e);
     if (!rc)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transports of devices. See device_transport.h.
-#include "tests/support/device_transport.h"
+// Transports of devices. See late_transport.h.
+#include "tests/support/late_transport.h"
 
 #include <dlfcn.h>
 #include <stdlib.h>
@@ -30,10 +30,10 @@ struct collective {
 
 static _Atomic int starts, done, aborts;
 
-struct device_transport_counts device_transport_counts(void)
+struct late_transport_counts late_transport_counts(void)
 {
-    return (struct device_transport_counts){atomic_exchange(&starts, 0), atomic_exchange(&done, 0),
-                                            atomic_exchange(&aborts, 0)};
+    return (struct late_transport_counts){atomic_exchange(&starts, 0), atomic_exchange(&done, 0),
+                                          atomic_exchange(&aborts, 0)};
 }
 
 // ---- life --------------------------------------------------------------------------------------
@@ -105,7 +105,7 @@ static int open_communicator(struct fabric *f, const char *name, const int *rank
     if (rc)
         return rc;
     f->ncommunicators++;
-    return f->o.backend->stream.create(f->o.device, &f->stream[*out], e);
+    return f->o.backend->stream.create(f->o.device, STREAM_URGENT, &f->stream[*out], e);
 }
 
 static void *find_on_host(const struct fabric *f, void *device)

@@ -16,7 +16,7 @@ extern const struct transport event_transport, inline_transport;
 
 // Of all ranks of this process since the last look: calls of start, collectives that took place,
 // fabrics that were told of an abort.
-struct device_transport_counts {
+struct late_transport_counts {
     int starts, done, aborts;
 };
-struct device_transport_counts device_transport_counts(void);
+struct late_transport_counts late_transport_counts(void);

@@ -1,0 +1,344 @@
+// SPDX-License-Identifier: Apache-2.0
+// Collectives between CUDA devices, by NCCL. See backend.h.
+//
+// A communicator never blocks (blocking = 0): whatever NCCL does with it may be in progress when the
+// call returns, and until that has ended nothing more may be asked of it, nor of the stream that it
+// queues work on. So `run` asks until its group is queued. A lock keeps NCCL's calls on one
+// communicator apart, because an abort, which comes from another thread, gives it back.
+//
+// Communicators are not split from each other: that is collective over the parent, and the members
+// of two groups may come to them in different orders. Each has an identity of its own.
+#include "kernels/cuda/cuda_collectives.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "common/base/clock.h"
+#include "kernels/cuda/cuda_memory.h"
+#include "kernels/cuda/nccl.h"
+
+_Static_assert(COMMUNICATOR_ID == NCCL_UNIQUE_ID_BYTES, "an identity is NCCL's");
+
+#define ABORT_NS (CLOCK_S)     // for a call that is on its way when an abort comes
+#define CLOSE_NS (2 * CLOCK_S) // for the members to close
+
+struct device_communicator {
+    struct device *device;
+    pthread_mutex_t lock;
+    ncclComm_t comm; // null: aborted
+    int coordinate, n;
+    char name[64];
+};
+
+static struct nccl nccl;
+
+// ---- the library -------------------------------------------------------------------------------
+
+// What NCCL reads from the environment. Whoever starts the rank may have set it otherwise.
+static void set_defaults(bool deterministic)
+{
+    // All connections are made when a communicator is opened, not inside its first calls: memory is
+    // taken once, and a capture holds no connecting.
+    setenv("NCCL_RUNTIME_CONNECT", "0", 0);
+    if (!deterministic)
+        return;
+    // One algorithm and protocol: then the order of a sum hangs on nothing but the ranks.
+    setenv("NCCL_ALGO", "Ring", 0);
+    setenv("NCCL_PROTO", "Simple", 0);
+    setenv("NCCL_NVLS_ENABLE", "0", 0);
+}
+
+static int load_nccl(struct device *d, char version[32], struct err *e)
+{
+    int code = 0;
+    set_defaults(d->deterministic);
+    const char *why = nccl_load(&nccl);
+    if (why)
+        return err_set(e, ERR_UNSUPPORTED,
+                       "%s: install NCCL 2.27 or later, or let LD_LIBRARY_PATH name its folder",
+                       why);
+    if (nccl.GetVersion(&code) != ncclSuccess || code < NCCL_OLDEST)
+        return err_set(e, ERR_UNSUPPORTED,
+                       "NCCL %d is too old (it calls 2.27.0 %d): install 2.27 or later, or let "
+                       "LD_LIBRARY_PATH name its folder",
+                       code, (int)NCCL_OLDEST);
+    snprintf(version, 32, "%d.%d.%d", code / 10000, code / 100 % 100, code % 100);
+    return 0;
+}
+
+// A result that is neither success nor progress as an error: the communicator, the call, what NCCL
+// says.
+static int explain_failure(const struct device_communicator *c, const char *call, ncclResult_t rc,
+                           struct err *e)
+{
+    const char *last = nccl.GetLastError(c ? c->comm : NULL);
+    return err_set(e, rc == ncclRemoteError ? ERR_PEER : ERR_DEVICE, "%s%s%s%s: %s%s%s",
+                   c ? "communicator " : "", c ? c->name : "", c ? ": " : "", call,
+                   nccl.GetErrorString(rc), last && last[0] ? ": " : "", last ? last : "");
+}
+
+static int check_result(const struct device_communicator *c, const char *call, ncclResult_t rc,
+                        struct err *e)
+{
+    return rc == ncclSuccess || rc == ncclInProgress ? 0 : explain_failure(c, call, rc, e);
+}
+
+static int explain_abort(const struct device_communicator *c, struct err *e)
+{
+    return err_set(e, ERR_ABORTED, "communicator %s was aborted", c->name);
+}
+
+// How far the communicator is with what was asked of it last.
+static int look(struct device_communicator *c, const char *call, bool *in_progress, struct err *e)
+{
+    ncclResult_t state = ncclSuccess;
+    pthread_mutex_lock(&c->lock);
+    int rc = c->comm ? 0 : explain_abort(c, e);
+    rc = rc ? rc
+            : check_result(c, "ncclCommGetAsyncError", nccl.CommGetAsyncError(c->comm, &state), e);
+    rc = rc ? rc : check_result(c, call, state, e);
+    pthread_mutex_unlock(&c->lock);
+    *in_progress = state == ncclInProgress;
+    return rc;
+}
+
+// ---- opening -----------------------------------------------------------------------------------
+
+static int make_id(struct device *d, unsigned char id[COMMUNICATOR_ID], struct err *e)
+{
+    ncclUniqueId made;
+    int rc = device_bind(d, e);
+    rc = rc ? rc : check_result(NULL, "ncclGetUniqueId", nccl.GetUniqueId(&made), e);
+    if (!rc)
+        memcpy(id, made.internal, COMMUNICATOR_ID);
+    return rc;
+}
+
+static int open_communicator(struct device *d, const unsigned char id[COMMUNICATOR_ID],
+                             const char *name, int n, int coordinate,
+                             struct device_communicator **out, struct err *e)
+{
+    ncclUniqueId of;
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    int rc = device_bind(d, e);
+    struct device_communicator *c = rc ? NULL : calloc(1, sizeof *c);
+    if (!c)
+        return rc ? rc : err_set(e, ERR_NOMEM, "no memory for a communicator");
+    c->device = d;
+    c->n = n;
+    c->coordinate = coordinate;
+    snprintf(c->name, sizeof c->name, "%s", name);
+    pthread_mutex_init(&c->lock, NULL);
+    memcpy(of.internal, id, COMMUNICATOR_ID);
+    config.blocking = 0;
+    config.commName = c->name;
+    rc = check_result(c, "ncclCommInitRankConfig",
+                      nccl.CommInitRankConfig(&c->comm, n, of, coordinate, &config), e);
+    *out = c; // also one that failed: what NCCL has of it is given back by `close`
+    return rc;
+}
+
+static int is_ready(struct device_communicator *c, bool *ready, struct err *e)
+{
+    bool in_progress = false;
+    int rc = look(c, "ncclCommInitRankConfig", &in_progress, e);
+    *ready = !rc && !in_progress;
+    return rc;
+}
+
+// ---- running -----------------------------------------------------------------------------------
+
+static ncclDataType_t nccl_type(enum dtype t)
+{
+    static const ncclDataType_t types[] = {[DT_F32] = ncclFloat32,
+                                           [DT_BF16] = ncclBfloat16,
+                                           [DT_I32] = ncclInt32,
+                                           [DT_U8] = ncclUint8};
+    return types[t];
+}
+
+static ncclResult_t exchange_slices(const struct device_communicator *c, const char *from, char *to,
+                                    size_t count, size_t bytes, ncclDataType_t type, cudaStream_t q)
+{
+    ncclResult_t rc = ncclSuccess;
+    if (nccl.AlltoAll)
+        return nccl.AlltoAll(from, to, count, type, c->comm, q);
+    for (int k = 0; k < c->n && rc == ncclSuccess; k++) {
+        rc = nccl.Send(from + (size_t)k * bytes, count, type, k, c->comm, q);
+        if (rc == ncclSuccess)
+            rc = nccl.Recv(to + (size_t)k * bytes, count, type, k, c->comm, q);
+    }
+    return rc;
+}
+
+static ncclResult_t add_call(const struct device_communicator *c, cudaStream_t q,
+                             const struct collective_args *a)
+{
+    const ncclDataType_t type = nccl_type(a->dtype);
+    const ncclRedOp_t reduce = a->reduce == COLLECTIVE_MAX ? ncclMax : ncclSum;
+    const size_t all = (size_t)a->count, slice = all / (size_t)c->n;
+    const size_t bytes = slice * dtype_size(a->dtype);
+    char *own = (char *)a->buf + (size_t)c->coordinate * bytes;
+    switch (a->op) {
+    case COLLECTIVE_ALL_REDUCE:
+        return nccl.AllReduce(a->buf, a->buf, all, type, reduce, c->comm, q);
+    case COLLECTIVE_REDUCE_SCATTER:
+        return nccl.ReduceScatter(a->buf, own, slice, type, reduce, c->comm, q);
+    case COLLECTIVE_ALL_GATHER:
+        return nccl.AllGather(own, a->buf, slice, type, c->comm, q);
+    case COLLECTIVE_ALL_TO_ALL:
+        return exchange_slices(c, a->from, a->buf, slice, bytes, type, q);
+    case COLLECTIVE_BROADCAST:
+        return nccl.Broadcast(a->buf, a->buf, all, type, a->root, c->comm, q);
+    case COLLECTIVE_SEND:
+        return nccl.Send(a->buf, all, type, 1 - c->coordinate, c->comm, q);
+    case COLLECTIVE_RECV:
+        return nccl.Recv(a->buf, all, type, 1 - c->coordinate, c->comm, q);
+    case COLLECTIVE_BARRIER:
+        break;
+    }
+    return ncclInvalidArgument;
+}
+
+static const char *call_name(enum collective_op op)
+{
+    static const char *const names[] = {[COLLECTIVE_ALL_REDUCE] = "ncclAllReduce",
+                                        [COLLECTIVE_REDUCE_SCATTER] = "ncclReduceScatter",
+                                        [COLLECTIVE_ALL_GATHER] = "ncclAllGather",
+                                        [COLLECTIVE_ALL_TO_ALL] = "ncclAlltoAll",
+                                        [COLLECTIVE_BROADCAST] = "ncclBroadcast",
+                                        [COLLECTIVE_SEND] = "ncclSend",
+                                        [COLLECTIVE_RECV] = "ncclRecv",
+                                        [COLLECTIVE_BARRIER] = "a barrier"};
+    return names[op];
+}
+
+// A group that was begun is ended, whatever its calls said.
+static int add_group(struct device_communicator *c, cudaStream_t q,
+                     const struct collective_args *calls, int n, struct err *e)
+{
+    int rc = check_result(c, "ncclGroupStart", nccl.GroupStart(), e);
+    if (rc)
+        return rc;
+    for (int i = 0; i < n && !rc; i++)
+        rc = check_result(c, call_name(calls[i].op), add_call(c, q, &calls[i]), e);
+    int ended = check_result(c, "ncclGroupEnd", nccl.GroupEnd(), rc ? NULL : e);
+    return rc ? rc : ended;
+}
+
+static int run_calls(struct device_communicator *c, struct stream_q *q,
+                     const struct collective_args *calls, int n, struct err *e)
+{
+    bool in_progress = true;
+    int rc = device_bind(c->device, e);
+    if (rc)
+        return rc;
+    pthread_mutex_lock(&c->lock);
+    rc = c->comm ? add_group(c, q->stream, calls, n, e) : explain_abort(c, e);
+    pthread_mutex_unlock(&c->lock);
+    while (!rc && in_progress) {
+        rc = look(c, call_name(calls[n - 1].op), &in_progress, e);
+        if (!rc && in_progress)
+            (void)sched_yield();
+    }
+    return rc;
+}
+
+static int check_communicator(struct device_communicator *c, struct err *e)
+{
+    bool in_progress;
+    struct err said = {0};
+    int rc = look(c, "collectives", &in_progress, &said);
+    return !rc || rc == ERR_ABORTED ? 0 : err_set(e, rc, "%s", said.text);
+}
+
+// ---- the end -----------------------------------------------------------------------------------
+
+static ncclComm_t take_away(struct device_communicator *c)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += ABORT_NS / CLOCK_S;
+    if (pthread_mutex_timedlock(&c->lock, &until))
+        return NULL; // NCCL does not come back from a call: nothing can be done with it
+    ncclComm_t comm = c->comm;
+    c->comm = NULL;
+    pthread_mutex_unlock(&c->lock);
+    return comm;
+}
+
+static void abort_communicators(struct device_communicator **c, int n)
+{
+    (void)nccl.GroupStart();
+    for (int i = 0; i < n; i++) {
+        ncclComm_t comm = take_away(c[i]);
+        if (comm)
+            (void)nccl.CommAbort(comm);
+    }
+    (void)nccl.GroupEnd();
+}
+
+// Whether all that was asked of the communicator is done within the time.
+static bool has_ended(struct device_communicator *c, int64_t until_ns)
+{
+    struct err e = {0};
+    bool in_progress = true;
+    while (!look(c, "ncclCommFinalize", &in_progress, &e) && in_progress &&
+           clock_mono_ns() < until_ns)
+        clock_sleep_ms(1);
+    return !in_progress && !e.code;
+}
+
+// All are finalised first, as each waits for its members, and these may have them in another order.
+// One that is not done in time is aborted: its members are gone.
+static void close_communicators(struct device_communicator **c, int n)
+{
+    int64_t until_ns = clock_mono_ns() + CLOSE_NS;
+    struct err e = {0};
+    bool bound = n && !device_bind(c[0]->device, &e);
+    for (int i = 0; i < n && bound; i++)
+        if (c[i]->comm)
+            (void)nccl.CommFinalize(c[i]->comm);
+    for (int i = 0; i < n; i++) {
+        if (bound && c[i]->comm && has_ended(c[i], until_ns))
+            (void)nccl.CommDestroy(take_away(c[i]));
+        else if (bound && c[i]->comm)
+            abort_communicators(&c[i], 1);
+        pthread_mutex_destroy(&c[i]->lock);
+        free(c[i]);
+    }
+}
+
+// ---- memory ------------------------------------------------------------------------------------
+
+static cudaError_t take_from_nccl(void **out, size_t bytes)
+{
+    return nccl.MemAlloc(out, bytes) == ncclSuccess ? cudaSuccess : cudaErrorMemoryAllocation;
+}
+
+static cudaError_t give_back_to_nccl(void *p)
+{
+    return nccl.MemFree(p) == ncclSuccess ? cudaSuccess : cudaErrorInvalidValue;
+}
+
+static int alloc_memory(struct device *d, size_t bytes, void **out, struct err *e)
+{
+    static const struct memory_source source = {"ncclMemAlloc", take_from_nccl, give_back_to_nccl};
+    return memory_alloc_from(d, &source, bytes, out, e);
+}
+
+const struct backend_collectives cuda_collectives = {
+    .load = load_nccl,
+    .id = make_id,
+    .open = open_communicator,
+    .ready = is_ready,
+    .run = run_calls,
+    .check = check_communicator,
+    .abort = abort_communicators,
+    .alloc = alloc_memory,
+    .close = close_communicators,
+};

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+// Choosing a transport. See choose_transport.h.
+//
+// A rank publishes `transport.RANK`: "+VERSION PLACE HOST" where its device can carry collectives, else
+// "-" and why not. PLACE is the device's on its host. Rank 0 publishes `transport`: "+VERSION" or "-" and
+// why not.
+#include "worker/collective/choose_transport.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/heap.h"
+#include "common/base/log.h"
+
+enum { VALUE = 256, KEY = 32 };
+
+struct offer {
+    char version[32], place[32], host[VALUE];
+};
+
+static void print_key(char key[KEY], int rank)
+{
+    snprintf(key, KEY, "transport.%d", rank);
+}
+
+// NCCL_HOSTID is what NCCL takes for the host's name: with one for each rank several may share a GPU.
+static void print_own(const struct transport_options *o, char value[VALUE])
+{
+    const struct backend_collectives *by = o->backend->collectives;
+    const char *host = getenv("NCCL_HOSTID");
+    struct device_info info;
+    struct err why = {0};
+    char version[32];
+    if (!o->one_order)
+        err_set(&why, ERR_UNSUPPORTED,
+                "the stages of a pipeline start their collectives in different orders, which NCCL "
+                "does not allow: take resources.collectives: host, or a mesh without pp");
+    else if (!by)
+        err_set(&why, ERR_UNSUPPORTED,
+                "libweft_%s.so was built without NCCL's header: build it where nccl.h is",
+                o->backend->name);
+    else
+        (void)by->load(o->device, version, &why);
+    o->backend->device.info(o->device, &info);
+    if (why.code)
+        snprintf(value, VALUE, "-%s", why.text);
+    else
+        snprintf(value, VALUE, "+%s %s %s", version, info.pci[0] ? info.pci : "?",
+                 host && host[0] ? host : o->host);
+}
+
+// Adds rank r's offer to those of the ranks before it; false: the devices cannot do it, and why.
+static bool add_offer(const struct transport_options *o, struct offer *all, int r,
+                      const char *value, char why[VALUE])
+{
+    struct offer *own = &all[r];
+    if (sscanf(value, "+%31s %31s %255[^\n]", own->version, own->place, own->host) != 3) {
+        snprintf(why, VALUE, "rank %d: %.200s", r, value + (value[0] == '-'));
+        return false;
+    }
+    if (strcmp(own->version, all->version) != 0) {
+        snprintf(why, VALUE, "rank %d has NCCL %s, rank 0 %s: install one version on all hosts", r,
+                 own->version, all->version);
+        return false;
+    }
+    if (strcmp(own->host, all->host) != 0 && !o->plain && !getenv("NCCL_HOSTID")) {
+        snprintf(why, VALUE,
+                 "NCCL encrypts nothing between hosts: resources.network: trusted allows that");
+        return false;
+    }
+    for (int k = 0; k < r; k++)
+        if (strcmp(all[k].place, own->place) == 0 && strcmp(all[k].host, own->host) == 0) {
+            snprintf(why, VALUE,
+                     "ranks %d and %d share the device %s, which NCCL refuses: give each rank its "
+                     "own (weft run --devices, --device)",
+                     k, r, own->place);
+            return false;
+        }
+    return true;
+}
+
+// Rank 0's: looks at all ranks.
+static int decide(const struct transport_options *o, const char *own, char value[VALUE],
+                  struct err *e)
+{
+    struct offer *all = heap_alloc(sizeof *all * (size_t)o->ranks);
+    char key[KEY], got[VALUE], why[VALUE];
+    int rc = 0;
+    snprintf(got, sizeof got, "%s", own);
+    bool can = add_offer(o, all, 0, got, why);
+    for (int r = 1; r < o->ranks && !rc; r++) {
+        print_key(key, r);
+        rc = o->get(o->ctx, key, got, sizeof got, o->deadline_ns, e);
+        can = can && !rc && add_offer(o, all, r, got, why);
+    }
+    if (!rc)
+        snprintf(value, VALUE, "%c%.250s", can ? '+' : '-', can ? all->version : why);
+    free(all);
+    return rc ? rc : o->put(o->ctx, "transport", value, e);
+}
+
+int transport_choose(const struct transport_options *o, const struct transport **out, struct err *e)
+{
+    char key[KEY], own[VALUE], value[VALUE] = "";
+    *out = &host_transport;
+    if (o->wish == TRANSPORT_HOST)
+        return 0;
+    print_own(o, own);
+    print_key(key, o->rank);
+    int rc = o->rank ? o->put(o->ctx, key, own, e) : decide(o, own, value, e);
+    if (!rc && o->rank)
+        rc = o->get(o->ctx, "transport", value, sizeof value, o->deadline_ns, e);
+    if (rc)
+        return rc;
+    if (value[0] == '+')
+        *out = &device_transport;
+    else if (o->wish == TRANSPORT_DEVICES)
+        return err_set(e, ERR_UNSUPPORTED, "resources.collectives is nccl: %s", value + 1);
+    if (o->rank == 0 && value[0] == '+')
+        log_info("collectives", "from device to device, by NCCL %s", value + 1);
+    else if (o->rank == 0)
+        log_info("collectives", "through the hosts: %s", value + 1);
+    return 0;
+}

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// Chooses what carries an attempt's collectives (transport.h): the devices, where they can, or their
+// hosts. All ranks come to one choice: each publishes what it has, rank 0 decides.
+#pragma once
+#include "worker/collective/transport.h"
+
+enum transport_wish { TRANSPORT_AUTO, TRANSPORT_DEVICES, TRANSPORT_HOST };
+
+struct transport_options {
+    enum transport_wish wish;
+    int rank, ranks;
+    const char *host; // ranks with equal text are on one host
+    bool plain;       // between hosts tensors may travel unencrypted
+    // All ranks run one program, so they start all collectives in one order. Stages of a pipeline do
+    // not, also on communicators that share ranks, which devices do not allow (transport.h).
+    bool one_order;
+    const struct backend *backend;
+    struct device *device;
+    // As world_options has them.
+    int (*put)(void *ctx, const char *key, const char *value, struct err *e);
+    int (*get)(void *ctx, const char *key, char *value, size_t size, int64_t deadline_ns,
+               struct err *e);
+    void *ctx;
+    int64_t deadline_ns; // of the clock: for the others to publish
+};
+
+// ERR_UNSUPPORTED: the devices were asked for and cannot; the text says which rank's, why, and what to
+// do. With TRANSPORT_AUTO the hosts carry them then, and rank 0 logs why.
+int transport_choose(const struct transport_options *o, const struct transport **out,
+                     struct err *e);

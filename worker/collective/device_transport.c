@@ -1,0 +1,381 @@
+// SPDX-License-Identifier: Apache-2.0
+// The transport of devices: collectives that the backend carries from device to device (backend.h,
+// `collectives`). The world brings the identities of the communicators to their members, and sees
+// peers die.
+//
+//   computation  ─ready──────────────────────► waits for `done`
+//   communicator      └► the call ─done─┘
+//
+// Each communicator has a stream of its own: a send waits for its receive, and nothing that another
+// communicator's peers wait for may stand behind it. Once the communicators are ready a watcher, and
+// it alone, looks at the world and at the communicators. When a peer is lost, a communicator fails or
+// the attempt is over it ends all communicators: kernels that wait for a peer end, so that whoever
+// waits for the device comes back, and finds here why.
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "common/base/clock.h"
+#include "common/base/heap.h"
+#include "common/base/list.h"
+#include "common/base/log.h"
+#include "worker/collective/transport.h"
+#include "worker/collective/world.h"
+
+#define LOOK_NS  (50 * CLOCK_MS) // between two looks of the watcher
+#define QUICK_NS (2 * CLOCK_MS)  // while something is about to be ready
+
+struct joined {
+    struct communicator *hosts; // the same ranks, for the identity
+    struct collective_args identity;
+    struct collective_ticket ticket;
+    struct device_communicator *devices;
+    struct stream_q *q;
+    char name[TEXT];
+    unsigned warmed; // operations that ran once, a bit each
+};
+
+struct fabric {
+    struct fabric_options o;
+    const struct backend_collectives *by;
+    unsigned char (*ids)[COMMUNICATOR_ID]; // in the world's window
+    struct joined joined[COMMUNICATORS];
+    struct device_communicator *opened[COMMUNICATORS];
+    int njoined, nopened;
+    struct list prepared;
+    void *region;
+    pthread_t watcher;
+    pthread_mutex_t lock; // of the next
+    pthread_cond_t wake;
+    bool watches, stops;
+    struct err lost; // what ended the communicators; written before `is_lost`
+    _Atomic bool is_lost;
+};
+
+struct collective {
+    struct list link;
+    struct fabric *fabric;
+    struct joined *on;
+    struct collective_args args;
+    struct event *ready, *done;
+};
+
+// ---- the end of an attempt ---------------------------------------------------------------------
+
+static int report_lost(const struct fabric *f, struct err *e)
+{
+    return f->is_lost ? err_set(e, f->lost.code, "%s", f->lost.text) : 0;
+}
+
+static bool is_never(void *arg)
+{
+    (void)arg;
+    return false;
+}
+
+// Looks at peers and communicators: 0, or what is wrong.
+static int look_at_all(struct fabric *f, struct err *e)
+{
+    struct world *w = f->o.world;
+    world_lock(w);
+    int rc = world_wait(w, is_never, NULL, QUICK_NS, e);
+    rc = rc == ERR_TIMEOUT && !w->broken.code ? 0 : rc;
+    for (int i = 0; i < f->nopened && !rc; i++)
+        if ((rc = f->by->check(f->opened[i], e)))
+            (void)world_break(w, e);
+    world_unlock(w);
+    return rc;
+}
+
+static bool stops_within(struct fabric *f, int64_t ns)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    int64_t at = until.tv_nsec + ns;
+    until.tv_sec += at / CLOCK_S;
+    until.tv_nsec = at % CLOCK_S;
+    pthread_mutex_lock(&f->lock);
+    if (!f->stops)
+        (void)pthread_cond_timedwait(&f->wake, &f->lock, &until);
+    bool stops = f->stops;
+    pthread_mutex_unlock(&f->lock);
+    return stops;
+}
+
+static void *watch(void *arg)
+{
+    struct fabric *f = arg;
+    struct err why = {0};
+    while (!stops_within(f, LOOK_NS)) {
+        if (!look_at_all(f, &why))
+            continue;
+        f->lost = why;
+        f->is_lost = true;
+        f->by->abort(f->opened, f->nopened);
+        break;
+    }
+    return NULL;
+}
+
+static void abort_fabric(struct fabric *f, const char *why)
+{
+    (void)why; // the world has it
+    pthread_mutex_lock(&f->lock);
+    pthread_cond_signal(&f->wake);
+    pthread_mutex_unlock(&f->lock);
+}
+
+static int start_watcher(struct fabric *f, struct err *e)
+{
+    int rc = pthread_create(&f->watcher, NULL, watch, f);
+    f->watches = !rc;
+    return rc ? err_set(e, ERR_NOMEM, "cannot start the thread that watches collectives") : 0;
+}
+
+static void stop_watcher(struct fabric *f)
+{
+    if (!f->watches)
+        return;
+    pthread_mutex_lock(&f->lock);
+    f->stops = true;
+    pthread_cond_signal(&f->wake);
+    pthread_mutex_unlock(&f->lock);
+    pthread_join(f->watcher, NULL);
+    f->watches = false;
+}
+
+// ---- life --------------------------------------------------------------------------------------
+
+static int open_fabric(const struct fabric_options *o, struct fabric **out, struct err *e)
+{
+    char version[32];
+    const struct backend_collectives *by = o->backend->collectives;
+    if (!by)
+        return err_set(e, ERR_UNSUPPORTED, "the backend '%s' carries no collectives",
+                       o->backend->name);
+    int rc = by->load(o->device, version, e);
+    if (rc)
+        return rc;
+    struct fabric *f = heap_alloc(sizeof *f);
+    pthread_condattr_t clock;
+    f->o = *o;
+    f->by = by;
+    list_init(&f->prepared);
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    pthread_mutex_init(&f->lock, NULL);
+    pthread_cond_init(&f->wake, &clock);
+    pthread_condattr_destroy(&clock);
+    *out = f;
+    return 0;
+}
+
+static void free_collective(struct collective *c)
+{
+    const struct backend *b = c->fabric->o.backend;
+    if (c->ready)
+        b->event.destroy(c->ready);
+    if (c->done)
+        b->event.destroy(c->done);
+    free(c);
+}
+
+// Where communicators were ended their streams may still not be idle. Nothing of the device is freed
+// then, which would wait for them; the process ends.
+static void close_fabric(struct fabric *f)
+{
+    if (!f)
+        return;
+    const struct backend *b = f->o.backend;
+    stop_watcher(f);
+    if (!f->is_lost)
+        f->by->close(f->opened, f->nopened);
+    for (int i = 0; i < f->njoined; i++) {
+        if (f->joined[i].q && !f->is_lost)
+            b->stream.destroy(f->joined[i].q);
+        communicator_free(f->joined[i].hosts);
+    }
+    list_for_each (it, &f->prepared)
+        free_collective(list_entry(it, struct collective, link));
+    if (f->region && !f->is_lost)
+        b->memory.free(f->o.device, f->region);
+    pthread_cond_destroy(&f->wake);
+    pthread_mutex_destroy(&f->lock);
+    free(f);
+}
+
+// The world's window has room for the identities; the region is the device's.
+static int open_memory(struct fabric *f, uint64_t bytes, void **out, struct err *e)
+{
+    void *window;
+    *out = NULL;
+    int rc = world_window(f->o.world, sizeof *f->ids * COMMUNICATORS, &window, e);
+    f->ids = window;
+    if (!rc && bytes)
+        rc = f->by->alloc(f->o.device, bytes, &f->region, e);
+    *out = f->region;
+    return rc;
+}
+
+// The first member makes the identity and starts its broadcast. Nobody is waited for: members may
+// come to their communicators in different orders.
+static int open_communicator(struct fabric *f, const char *name, const int *ranks, int n, int *out,
+                             struct err *e)
+{
+    struct joined *j = &f->joined[f->njoined];
+    *out = f->njoined;
+    snprintf(j->name, sizeof j->name, "%s", name);
+    int rc = communicator_new(f->o.world, name, ranks, n, &j->hosts, e);
+    if (rc)
+        return rc;
+    f->njoined++;
+    unsigned char *id = f->ids[*out];
+    if (communicator_coordinate(j->hosts) == 0)
+        rc = f->by->id(f->o.device, id, e);
+    j->identity = (struct collective_args){.op = COLLECTIVE_BROADCAST,
+                                           .dtype = DT_U8,
+                                           .buf = id,
+                                           .count = COMMUNICATOR_ID,
+                                           .name = j->name};
+    if (!rc)
+        rc = collective_start(j->hosts, &j->identity, &j->ticket, e);
+    return rc ? rc : f->o.backend->stream.create(f->o.device, STREAM_URGENT, &j->q, e);
+}
+
+static int prepare_collective(struct fabric *f, int communicator, const struct collective_args *a,
+                              struct collective **out, struct err *e)
+{
+    const struct backend *b = f->o.backend;
+    struct collective *c = heap_alloc(sizeof *c);
+    list_append(&f->prepared, &c->link);
+    c->fabric = f;
+    c->on = &f->joined[communicator];
+    c->args = *a;
+    *out = c;
+    int rc = b->event.create(f->o.device, &c->ready, e);
+    return rc ? rc : b->event.create(f->o.device, &c->done, e);
+}
+
+// ---- settling ----------------------------------------------------------------------------------
+
+static int open_devices(struct fabric *f, struct joined *j, struct err *e)
+{
+    int rc = collective_wait(j->hosts, &j->ticket, e);
+    if (rc)
+        return rc;
+    rc = f->by->open(f->o.device, j->identity.buf, j->name, communicator_size(j->hosts),
+                     communicator_coordinate(j->hosts), &j->devices, e);
+    if (j->devices)
+        f->opened[f->nopened++] = j->devices;
+    return rc;
+}
+
+struct readiness {
+    struct fabric *f;
+    int unready; // the first communicator that is not ready
+    struct err e;
+};
+
+static bool are_ready(void *arg)
+{
+    struct readiness *r = arg;
+    bool ready = true;
+    for (; r->unready < r->f->nopened && ready && !r->e.code; r->unready += ready)
+        if (r->f->by->ready(r->f->opened[r->unready], &ready, &r->e))
+            ready = false;
+    return ready || r->e.code;
+}
+
+// Until all members of all communicators have joined, within the time that a collective has.
+static int wait_until_ready(struct fabric *f, struct err *e)
+{
+    struct world *w = f->o.world;
+    struct readiness r = {.f = f};
+    int64_t until_ns = clock_mono_ns() + w->deadline_ns;
+    int rc = ERR_TIMEOUT;
+    world_lock(w);
+    while (rc == ERR_TIMEOUT && !w->broken.code) {
+        rc = world_wait(w, are_ready, &r, QUICK_NS, e);
+        if (rc == ERR_TIMEOUT && w->deadline_ns && clock_mono_ns() > until_ns) {
+            err_set(e, rc, "not all ranks of communicator %s joined it within %.3g s",
+                    f->joined[r.unready].name, (double)w->deadline_ns / 1e9);
+            (void)world_break(w, e);
+        }
+    }
+    if (!rc && r.e.code) {
+        rc = err_set(e, r.e.code, "%s", r.e.text);
+        (void)world_break(w, e);
+    }
+    world_unlock(w);
+    return rc;
+}
+
+static int start_collective(struct collective *c, struct stream_q *q, struct err *e);
+
+// Runs one call of each kind on each communicator, in the order of the programs: sends and receives
+// connect at their first. All regions are zero, and stay so.
+static int warm_up(struct fabric *f, struct err *e)
+{
+    int rc = 0;
+    list_for_each (it, &f->prepared) {
+        struct collective *c = list_entry(it, struct collective, link);
+        unsigned kind = 1u << c->args.op;
+        if (!rc && !(c->on->warmed & kind))
+            rc = start_collective(c, c->on->q, e);
+        c->on->warmed |= kind;
+    }
+    for (int i = 0; i < f->njoined && !rc; i++)
+        rc = f->o.backend->stream.sync(f->joined[i].q, e);
+    return rc ? rc : report_lost(f, e);
+}
+
+static int settle_fabric(struct fabric *f, struct err *e)
+{
+    int rc = 0;
+    for (int i = 0; i < f->njoined && !rc; i++)
+        rc = open_devices(f, &f->joined[i], e);
+    if (!rc)
+        rc = wait_until_ready(f, e);
+    if (!rc)
+        rc = start_watcher(f, e);
+    return rc ? rc : warm_up(f, e);
+}
+
+// ---- running -----------------------------------------------------------------------------------
+
+static int start_collective(struct collective *c, struct stream_q *q, struct err *e)
+{
+    struct fabric *f = c->fabric;
+    const struct backend *b = f->o.backend;
+    int rc = b->event.record(q, c->ready, e);
+    rc = rc ? rc : b->event.wait(c->on->q, c->ready, e);
+    rc = rc ? rc : f->by->run(c->on->devices, c->on->q, &c->args, 1, e);
+    rc = rc ? rc : b->event.record(c->on->q, c->done, e);
+    return rc == ERR_ABORTED ? report_lost(f, e) : rc;
+}
+
+static int wait_collective(struct collective *c, struct stream_q *q, struct err *e)
+{
+    return c->fabric->o.backend->event.wait(q, c->done, e);
+}
+
+static int try_open(struct fabric *f, struct err *e)
+{
+    return report_lost(f, e);
+}
+
+const struct transport device_transport = {
+    .open = open_fabric,
+    .close = close_fabric,
+    .abort = abort_fabric,
+    .memory = open_memory,
+    .communicator = open_communicator,
+    .prepare = prepare_collective,
+    .settle = settle_fabric,
+    .start = start_collective,
+    .wait = wait_collective,
+    .try = try_open,
+};
