@@ -281,6 +281,8 @@ def rows_of(store):
 
 
 class Run:
+    devices = 1  # of a job on CUDA: GPUs of the host, which its ranks take in turn
+
     def __init__(self, place, job_dict, name="run"):
         self.place = pathlib.Path(place)
         self.dir = self.place / name
@@ -310,7 +312,7 @@ class Run:
 
     # -- starting
     def args(self, *more):
-        shared = ["--devices", "1"] if self.job["resources"].get("kind") == "cuda" else []
+        shared = ["--devices", str(self.devices)] if self.job["resources"].get("kind") == "cuda" else []
         return [str(self.dir), str(self.file), *shared, *more]
 
     def start(self, *more):

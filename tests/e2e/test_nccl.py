@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Collectives from device to device, by NCCL: the real transport and backend over the tests' own CUDA and NCCL
+(tests/cuda/fake_nccl.c), beside the same training whose collectives go through the hosts."""
+import meshes
+import pytest
+import runs
+
+CUDA = runs.BUILD / "tests" / "cuda"
+pytestmark = pytest.mark.skipif(not (CUDA / "libweft_cuda.so").exists(), reason="SKIPPED: no libweft_cuda.so: built without CUDA's headers")
+
+
+@pytest.fixture
+def cuda(monkeypatch):
+    monkeypatch.setenv("WEFT_BACKEND_DIR", str(CUDA))
+    monkeypatch.setenv("WEFT_CUDA_GUARD", "1")
+    monkeypatch.setenv("WEFT_FAKE_CUDA", "devices:4")
+    return monkeypatch
+
+
+def run_by(collectives, place, layout, name, program="gpt2", steps=3):
+    meshes.put_text(place)
+    job = {**meshes.decoder(program), "resources": {"kind": "cuda", "collectives": collectives}}
+    job["train"] = {**job["train"], "steps": steps}
+    run = meshes.run_in(place, job, layout, name)
+    run.devices = run.ranks
+    return run
+
+
+def losses(run):
+    return [(r["step"], r["loss"], r["grad_norm"]) for r in run.metrics()]
+
+
+def test_two_ranks_have_the_losses_to_the_bit_that_they_have_through_their_hosts(place, cuda):
+    """A sum of two has one order."""
+    near, far = (run_by(by, place, {"mesh": {"dp": 2}}, by) for by in ("host", "nccl"))
+    near.finish()
+    far.finish()
+    assert losses(near) == losses(far) and len(losses(far)) == 3
+    assert "from device to device, by NCCL 2.28.9" in far.log(0)
+    assert "NCCL" not in near.log(0)
+
+
+CUTS = [{"mesh": {"fsdp": 2}}] + ([{"mesh": {"tp": 2}}, {"mesh": {"dp": 2, "fsdp": 2}}] if runs.LONG else [])
+
+
+@pytest.mark.parametrize("layout", CUTS, ids=str)
+def test_every_way_to_cut_a_layer_has_the_losses_that_it_has_through_the_hosts(place, cuda, layout):
+    near, far = (run_by(by, place, layout, by, steps=2) for by in ("host", "auto"))
+    near.finish()
+    far.finish()
+    assert losses(near) == losses(far) and len(losses(far)) == 2
+    assert "from device to device, by NCCL 2.28.9" in far.log(0)
+
+
+def test_a_pipeline_goes_through_the_hosts_and_says_why(place, cuda):
+    """Its stages start sends and receives in different orders on communicators that share ranks."""
+    layout = {"mesh": {"pp": 2}, "train": {"microbatches": 2}}
+    asked = run_by("nccl", place, layout, "nccl", steps=1)
+    end = asked.run()
+    why = "the stages of a pipeline start their collectives in different orders, which NCCL does not allow"
+    assert end.code == 78 and f"resources.collectives is nccl: rank 0: {why}" in asked.log(0), end
+    usual = run_by("auto", place, layout, "auto", steps=1)
+    usual.finish()
+    assert f"through the hosts: rank 0: {why}" in usual.log(0)
+
+
+def small(place, toy, **resources):
+    job = runs.job(toy, 2, train__steps=4)
+    place.mkdir(exist_ok=True)
+    job = {**job, "resources": {"kind": "cuda", **resources}}
+    run = runs.Run(place, job)
+    run.devices = 2
+    return run
+
+
+@pytest.mark.parametrize("scene, devices, say", [
+    ("nccl_absent", 2, "there is no libnccl.so.2: install NCCL 2.27 or later"),
+    ("nccl_version:22605", 2, "NCCL 22605 is too old"),
+    ("devices:1", 1, "ranks 0 and 1 share the device 0000:1b:00.0, which NCCL refuses"),
+])
+def test_where_nccl_cannot_be_used_that_is_said_before_the_first_step(place, toy, cuda, scene, devices, say):
+    cuda.setenv("WEFT_FAKE_CUDA", f"devices:2,{scene}")
+    asked = small(place, toy, collectives="nccl")
+    asked.devices = devices
+    end = asked.run()
+    assert end.code == 78 and not (asked.dir / "metrics.jsonl").exists(), end
+    assert f"resources.collectives is nccl: {'rank 0: ' if devices == 2 else ''}{say}" in asked.log(0), asked.log(0)
+    usual = small(place / "usual", toy)
+    usual.devices = devices
+    usual.finish()
+    assert f"through the hosts: {'rank 0: ' if devices == 2 else ''}{say}" in usual.log(0), usual.log(0)
+
+
+def test_collectives_of_cpus_are_no_choice(place, toy):
+    job = {**runs.job(toy, 2), "resources": {"collectives": "nccl"}}
+    end = runs.Run(place, job).run()
+    assert end.code == 78 and "resources.collectives" in end.err and "resources.kind" in end.err, end
+
+
+def test_a_rank_that_is_killed_ends_the_other_and_the_next_start_resumes(place, toy, cuda):
+    run = small(place, toy, collectives="nccl")
+    run.save_job({**run.job, "train": {"steps": 400, "seed": 3}, "checkpoint": {"dir": "ckpt", "every": 2}})
+    parent = run.start()
+    assert run.wait_until(run.saved(1, 2), parent), parent.wait()
+    runs.kill_pid(run.pids()[1])
+    end = parent.wait()
+    assert end.code == 137 and "rank 0 ended with 69" in end.out, end
+    run.save_job({**run.job, "train": {"steps": run.checkpoints()[-1].step + 2, "seed": 3}})
+    run.finish()
+
+
+def test_an_error_that_nccl_reports_ends_all_ranks(place, toy, cuda):
+    cuda.setenv("WEFT_FAKE_CUDA", "devices:2,nccl_remote:6")
+    run = small(place, toy, collectives="nccl")
+    end = run.run()
+    assert end.code == 69 and "remote process exited or there was a network error" in run.log(0) + run.log(1), end
+
+
+def test_a_collective_that_hangs_ends_the_attempt(place, toy, cuda):
+    """Of one rank alone: it never leaves the call that the other has come to the end of."""
+    run = small(place, toy, collectives="nccl")
+    run.save_job({**run.job, "restart": {"hang_after": "2s"}})
+    end = run.run("--env", "1:WEFT_FAKE_CUDA=devices:2,nccl_hang:6")
+    assert end.code == 69 and "hangs: no progress" in end.err, end
