@@ -125,6 +125,28 @@ static void a_logit_that_is_no_number_gives_no_token(void **state)
     assert_int_equal(choice_token(&c, logits, 3, scratch), -1);
 }
 
+// Logits are looked at in lanes, and what is left one by one.
+static void no_place_of_a_logit_is_passed_over(void **state)
+{
+    enum { PLACES = 37 };
+    static const float odd[] = {NAN, INFINITY, -INFINITY};
+    float logits[PLACES] = {0};
+    int32_t scratch[PLACES];
+    struct choice c = {0};
+    (void)state;
+    for (int32_t i = 0; i < PLACES; i++) {
+        for (int k = 0; k < 3; k++) {
+            logits[i] = odd[k];
+            assert_int_equal(choice_token(&c, logits, PLACES, scratch), -1);
+        }
+        logits[i] = 1;
+        assert_int_equal(choice_token(&c, logits, PLACES, scratch), i);
+        logits[PLACES - 1] = 1; // of equals the first
+        assert_int_equal(choice_token(&c, logits, PLACES, scratch), i);
+        logits[i] = logits[PLACES - 1] = 0;
+    }
+}
+
 // The candidates against a sort of all.
 static void the_heap_keeps_what_a_sort_would(void **state)
 {
@@ -296,6 +318,7 @@ int main(void)
         cmocka_unit_test(one_candidate_is_the_most_likely_whatever_the_draw),
         cmocka_unit_test(the_ends_of_the_unit_interval_are_the_first_and_the_last_candidate),
         cmocka_unit_test(a_logit_that_is_no_number_gives_no_token),
+        cmocka_unit_test(no_place_of_a_logit_is_passed_over),
         cmocka_unit_test(the_heap_keeps_what_a_sort_would),
         cmocka_unit_test(random_settings_draw_what_transformers_rules_leave),
         cmocka_unit_test(a_log_share_is_the_softmaxs),

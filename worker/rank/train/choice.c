@@ -107,19 +107,43 @@ static void penalise(const struct choice *c, float *logits, int64_t n, int32_t *
     }
 }
 
+// The first of the most likely ids; −1 if a logit is not finite. By lanes, which compilers make vectors of.
+static int32_t find_best(const float *logits, int64_t n)
+{
+    enum { LANES = 16 };
+    float most[LANES], zero[LANES] = {0}; // zero: NaN once a lane met a NaN or an infinity
+    int64_t i = 0;
+    int32_t best = 0;
+    for (int l = 0; l < LANES; l++)
+        most[l] = logits[0];
+    for (; i + LANES <= n; i += LANES)
+        for (int l = 0; l < LANES; l++) {
+            const float x = logits[i + l];
+            most[l] = x > most[l] ? x : most[l];
+            zero[l] += x * 0;
+        }
+    for (; i < n; i++) {
+        most[0] = logits[i] > most[0] ? logits[i] : most[0];
+        zero[0] += logits[i] * 0;
+    }
+    for (int l = 1; l < LANES; l++) {
+        most[0] = most[l] > most[0] ? most[l] : most[0];
+        zero[0] += zero[l];
+    }
+    if (isnan(zero[0]))
+        return -1;
+    while (logits[best] != most[0])
+        best++;
+    return best;
+}
+
 int32_t choice_token(const struct choice *c, float *logits, int64_t n, int32_t *scratch)
 {
-    int32_t best = 0;
     PRE(n >= 1 && n <= INT32_MAX);
     if (c->penalty > 0 && c->penalty != 1)
         penalise(c, logits, n, scratch);
-    for (int64_t i = 0; i < n; i++) {
-        if (!isfinite(logits[i]))
-            return -1;
-        if (logits[i] > logits[best])
-            best = (int32_t)i;
-    }
-    if (c->temperature <= 0)
+    const int32_t best = find_best(logits, n);
+    if (best < 0 || c->temperature <= 0)
         return best;
     double total = 0, left;
     int64_t k = find_candidates(c, logits, n, scratch);
