@@ -30,6 +30,11 @@ int attention_operands(enum op op, int nin, struct attention_operands *out)
     return 0;
 }
 
+bool attention_widens(const struct op_call *c)
+{
+    return c->op == OP_ATTENTION && c->attr->streams && c->in[1].dtype == DT_BF16;
+}
+
 struct attention_place attention_place(const struct op_call *c, const struct attention_operands *o,
                                        enum attention_side side)
 {
@@ -143,6 +148,8 @@ struct attention_room attention_room(const struct op_call *c)
         r.slot = r.blocks * r.rows * r.keys + r.rows * (r.wide + r.values) + width * r.keys;
         r.slot += grad ? values * r.keys + keys * (2 * r.wide + r.values) : keys * r.values;
     }
+    r.widened = attention_widens(c) ? keys * (q.width + values) : 0;
+    r.slot += r.widened;
     r.kr = grad ? keys * second : 0;
     r.floats = r.slots * r.slot + r.parts * r.kr;
     return r;

@@ -21,6 +21,9 @@ struct attention_operands {
 int attention_operands(enum op op, int nin, struct attention_operands *out);
 bool attention_is_grad(enum op op);
 
+// Whether the CPU's kernel takes keys and values in bf16 as they are.
+bool attention_widens(const struct op_call *c);
+
 // How q, k or v lies in its operand: head h of row `row` of sample b begins at element
 // (b · rows + row) · pitch + from + h · width. Packed ones share their rows.
 enum attention_side { ATTENTION_Q, ATTENTION_K, ATTENTION_V };
@@ -58,10 +61,12 @@ enum { ATTENTION_SMALL_KEYS = 256, ATTENTION_SMALL_WIDTH = 128, ATTENTION_SMALL_
 // of queries and of values, the keys and the values of a part, and their gradients. What it packs has
 // room for ATTENTION_SMALL_PAD more floats in a row than there are numbers.
 enum { ATTENTION_SMALL_PAD = 32 };
+// A forward of keys and values in bf16 has behind all that a part of them, widened.
 struct attention_room {
     bool small;
     int64_t parts;                           // a sample's key heads each
     int64_t slots, blocks, slot, kr, floats; // slot, kr: floats of one; floats: of all
+    int64_t widened;                         // floats of a slot, its last: a part's keys and values
     int64_t rows;                            // of a block
     int64_t keys, wide, values; // small: floats from row to row of what has a number a key, of
                                 // queries and keys (both pairs of them), of values

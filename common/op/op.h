@@ -180,7 +180,7 @@ struct op_attr {
     int along;           // PAD: the dimension that the limit is of
     int64_t group;       // ATTENTION: query heads that share a key and value head
     bool tf32;           // MATMUL, LINEAR: f32 operands may be read with 10 bits of mantissa
-    bool streams;        // MATMUL, LINEAR: of few rows the CPU reads b once, as it lies
+    bool streams;        // a decoder's MATMUL, LINEAR, ATTENTION: the CPU reads b, k, v as they lie
     int64_t window;      // ATTENTION: how many positions a query sees, its own included; 0: all
     bool ahead;          // ATTENTION: a query sees the keys after it as well as those before it
     float cap;           // ATTENTION: a score s becomes cap · tanh(s / cap); 0: it stays s

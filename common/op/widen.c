@@ -2,6 +2,8 @@
 // Scratch and chunks of bf16 operands. See widen.h.
 #include "common/op/widen.h"
 
+#include "common/op/attention.h"
+
 enum { CHUNK_ELEMENTS = 1 << 22 }; // 16 MiB of f32 a chunk, unless one row has more
 
 static const struct tensor *get_operand(const struct op_call *c, int k)
@@ -35,6 +37,14 @@ static bool can_lead(const struct op_call *c, int base, int n)
     return true;
 }
 
+// The keys and values of a decoder's attention, whose queries see a part of them: the kernel widens
+// that. Not of others: oneDNN's bits follow how far apart rows lie.
+static bool is_taken(const struct op_call *c, int k)
+{
+    struct attention_operands o;
+    return attention_widens(c) && !attention_operands(c->op, c->nin, &o) && (k == o.k || k == o.v);
+}
+
 void widen_of(const struct op_call *c, struct widen *w)
 {
     int base = -1; // the largest operand in bf16
@@ -56,7 +66,7 @@ void widen_of(const struct op_call *c, struct widen *w)
         w->rows *= s->dim[d];
     for (int k = 0; k < c->nin + c->nout; k++) {
         struct widen_operand *o = &w->operand[k];
-        o->wide = get_operand(c, k)->dtype == DT_BF16;
+        o->wide = get_operand(c, k)->dtype == DT_BF16 && !is_taken(c, k);
         o->chunked = w->lead && count_prefix(c, base, k, w->lead) == w->lead;
         o->each = shape_count(&get_operand(c, k)->shape) / (o->chunked ? w->rows : 1);
         row += o->wide && o->chunked ? o->each : 0;

@@ -10,7 +10,7 @@
 #include "common/op/op.h"
 
 struct widen_operand {
-    bool wide;    // bf16: has a place in scratch
+    bool wide;    // bf16 that the kernel does not take: has a place in scratch
     bool chunked; // has the leading dimensions: a part of it each chunk
     int64_t each; // elements of a row of the leading dimensions, or of the whole
     size_t at;    // its place

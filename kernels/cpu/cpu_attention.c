@@ -53,7 +53,7 @@ static void run_gemm(struct attention_work *w, bool ta, bool tb, const struct ge
 {
     int rc = gemm_serial(ta, tb, g, alpha, a, b, beta, c);
     if (rc)
-        w->status = rc;
+        *w->status = rc;
 }
 
 static int64_t key_offset(const struct attention_work *w, const struct query_rows *r,
@@ -259,11 +259,51 @@ static void run_blocks(struct attention_work *w, int64_t b, int64_t g, float *bl
     }
 }
 
-static void run_part(struct attention_work *w, int64_t i, float *block)
+// The first to the last key that any query of sample b sees.
+static struct mask_span find_seen(const struct attention_work *w, int64_t b)
 {
+    struct mask_span seen = {0};
+    int32_t first = INT32_MAX, last = INT32_MIN;
+    for (int64_t i = 0; i < w->queries; i++) {
+        const struct attention_sight s =
+            attention_sight(w->call->attr, w->at_q[b * w->queries + i]);
+        first = s.first < first ? s.first : first;
+        last = s.last > last ? s.last : last;
+    }
+    for (int64_t t = 0; t < w->keys; t++) {
+        const int32_t at = w->at_k[b * w->keys + t];
+        if (at < first || at > last)
+            continue;
+        seen.first = seen.n ? seen.first : t;
+        seen.n = t + 1 - seen.first;
+    }
+    return seen;
+}
+
+// Widens key head g of sample b of a side in bf16.
+static struct side widen_side(const struct attention_work *w, const struct side *s, int64_t b,
+                              int64_t g, struct mask_span seen, float *to)
+{
+    const uint16_t *from = (const uint16_t *)(const void *)s->data;
+    for (int64_t t = seen.first; t < seen.first + seen.n; t++)
+        w->vec->widen(to + t * s->width, from + offset_of(s, b, t, g), s->width);
+    // No rows from sample to sample: it is the only one.
+    return (struct side){
+        .data = to, .grad = s->grad, .heads = 1, .width = s->width, .pitch = s->width};
+}
+
+static void run_part(struct attention_work *all, int64_t i, float *block)
+{
+    struct attention_work own = *all, *w = &own;
     const struct attention_room *room = &w->room;
     struct small_part part;
     int64_t b = i / w->kv_heads, g = i % w->kv_heads;
+    if (room->widened) {
+        const struct mask_span seen = find_seen(w, b);
+        float *to = block + room->slot - room->widened;
+        w->k = widen_side(w, &w->k, b, g, seen, to);
+        w->v = widen_side(w, &w->v, b, g, seen, to + w->keys * w->k.width);
+    }
     float *dkr = (float *)w->call->workspace + room->slots * room->slot + i * room->kr;
     if (room->small) {
         attention_small_begin(w, b, g, block, &part);
@@ -372,14 +412,18 @@ static struct attention_work read_call(struct stream_q *q, const struct op_call 
 int op_attention(struct stream_q *q, const struct op_call *c, struct err *e)
 {
     struct attention_operands o;
-    int rc = op_check_attention(c, &o, e);
+    struct op_call widened = *c; // of bf16 all but keys and values come so (widen.h)
+    _Atomic int status = 0;
+    if (attention_widens(c))
+        widened.in[1].dtype = widened.in[2].dtype = DT_F32;
+    int rc = op_check_attention(&widened, &o, e);
     if (rc)
         return rc;
     struct attention_work w = read_call(q, c, &o);
+    w.status = &status;
     PRE((size_t)w.room.floats * sizeof(float) <= c->workspace_bytes);
     pool_for(q->device->pool, w.room.slots, 1, run_slots, &w);
     if (w.room.kr)
         pool_for(q->device->pool, w.batch, 1, add_parts, &w);
-    return w.status ? err_set(e, ERR_DEVICE, "cpu: %s: onednn status %d", op_name(c->op), w.status)
-                    : 0;
+    return status ? err_set(e, ERR_DEVICE, "cpu: %s: onednn status %d", op_name(c->op), status) : 0;
 }

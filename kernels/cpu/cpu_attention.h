@@ -29,7 +29,7 @@ struct attention_work {
     const int32_t *at_q, *at_k;
     bool grad, drops;
     struct vec_draw draw;
-    _Atomic int status;
+    _Atomic int *status;
 };
 
 struct small_part;

@@ -223,6 +223,7 @@ static int make_attention(struct derivation *d, const struct node *n)
     in[o.at_k] = make_ring(d, places);
     // The keys lie as a ring, which kernels that go by the order in memory would not know.
     attr.in_order = false;
+    attr.streams = true;
     graph_at(g, d->from->values[n->out[ATTENTION_Y]].point);
     int made = attention(g, n->nin, in, &attr);
     for (int k = 0; k < ATTENTION_OUTPUTS; k++)
