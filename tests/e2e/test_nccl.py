@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Collectives from device to device, by NCCL: the real transport and backend over the tests' own CUDA and NCCL
 (tests/cuda/fake_nccl.c), beside the same training whose collectives go through the hosts."""
+import re
+
 import meshes
 import pytest
 import runs
@@ -116,9 +118,11 @@ def test_an_error_that_nccl_reports_ends_all_ranks(place, toy, cuda):
     assert end.code == 69 and "remote process exited or there was a network error" in run.log(0) + run.log(1), end
 
 
-def test_a_collective_that_hangs_ends_the_attempt(place, toy, cuda):
-    """Of one rank alone: it never leaves the call that the other has come to the end of."""
+def test_a_collective_that_hangs_ends_the_attempt_and_is_named(place, toy, cuda):
+    """Rank 1 never comes out of a call that rank 0 waits for too; the devices' marks say which call it is."""
     run = small(place, toy, collectives="nccl")
     run.save_job({**run.job, "restart": {"hang_after": "2s"}})
     end = run.run("--env", "1:WEFT_FAKE_CUDA=devices:2,nccl_hang:6")
-    assert end.code == 69 and "hangs: no progress" in end.err, end
+    said = re.search(r"rank (\d) on host \S+ \(running, step \d, [^,]+, in collective (\d+) \((\S+)\)\) hangs: no progress", end.err)
+    assert end.code == 69 and said, end
+    assert int(said[2]) > 2 and said[3] not in ("dp", ""), said[0]  # the first are of the hosts, when they meet

@@ -6,22 +6,20 @@
 //   computation  ─ready──────────────────────► waits for `done`
 //   communicator      └► the call ─done─┘
 //
-// Each communicator has a stream of its own: a send waits for its receive, and nothing that another
-// communicator's peers wait for may stand behind it. Once the communicators are ready a watcher, and
-// it alone, looks at the world and at the communicators. When a peer is lost, a communicator fails or
-// the attempt is over it ends all communicators: kernels that wait for a peer end, so that whoever
-// waits for the device comes back, and finds here why.
-#include <errno.h>
+// Marks on the communicator's stream before and behind each call show on the progress page which
+// one the device is in. Each communicator has a stream of its own: a send waits for its receive, and
+// nothing that another communicator's peers wait for may stand behind it. Once the communicators are
+// ready a watcher, and it alone, looks at the world and at the communicators. When a peer is lost, a
+// communicator fails or the attempt is over it ends all communicators: kernels that wait for a peer
+// end, so that whoever waits for the device comes back, and finds here why.
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 #include "common/base/clock.h"
 #include "common/base/heap.h"
 #include "common/base/list.h"
-#include "common/base/log.h"
 #include "worker/collective/transport.h"
 #include "worker/collective/world.h"
 
@@ -36,7 +34,12 @@ struct joined {
     struct stream_q *q;
     char name[TEXT];
     unsigned warmed; // operations that ran once, a bit each
+    uint64_t marks;  // seen by the watcher
 };
+
+// What the device writes of a communicator: the number of the newest collective, and a count of marks,
+// which is odd while the device is in it.
+enum { NEWEST, MARKS, WORDS };
 
 struct fabric {
     struct fabric_options o;
@@ -46,6 +49,9 @@ struct fabric {
     struct device_communicator *opened[COMMUNICATORS];
     int njoined, nopened;
     struct list prepared;
+    uint64_t nprepared;
+    uint64_t (*words)[WORDS]; // of each communicator, pinned; null: nobody reads them
+    uint64_t before;          // collectives that the page counted before the first of these
     void *region;
     pthread_t watcher;
     pthread_mutex_t lock; // of the next
@@ -60,6 +66,7 @@ struct collective {
     struct fabric *fabric;
     struct joined *on;
     struct collective_args args;
+    uint64_t number; // of those prepared
     struct event *ready, *done;
 };
 
@@ -105,11 +112,58 @@ static bool stops_within(struct fabric *f, int64_t ns)
     return stops;
 }
 
+static const char *find_name(const struct fabric *f, uint64_t number)
+{
+    const struct collective *found = NULL;
+    list_for_each (it, &f->prepared) {
+        const struct collective *c = list_entry(it, struct collective, link);
+        found = c->number == number ? c : found;
+    }
+    return found && found->args.name ? found->args.name : "";
+}
+
+// Brings the progress page up to the marks: how many collectives the device has entered and left, and
+// the name of the one that it is in, or was in last.
+static void show_marks(struct fabric *f)
+{
+    struct progress_page *p = f->o.world->progress;
+    uint64_t entered = f->before, left = f->before, newest = 0;
+    bool moved = false, inside = false;
+    for (int i = 0; i < f->njoined && f->words; i++) {
+        struct joined *j = &f->joined[i];
+        uint64_t marks = __atomic_load_n(&f->words[i][MARKS], __ATOMIC_ACQUIRE);
+        entered += (marks + 1) / 2;
+        left += marks / 2;
+        if (marks == j->marks)
+            continue;
+        if (!inside)
+            newest = __atomic_load_n(&f->words[i][NEWEST], __ATOMIC_RELAXED);
+        moved = true;
+        inside = inside || marks % 2;
+        j->marks = marks;
+    }
+    if (!moved)
+        return;
+    snprintf(p->collective_text, sizeof p->collective_text, "%s", find_name(f, newest));
+    atomic_store_explicit(&p->collective_entered, entered, memory_order_relaxed);
+    atomic_store_explicit(&p->collective_left, left, memory_order_relaxed);
+    atomic_store_explicit(&p->heartbeat_ns, (uint64_t)clock_mono_ns(), memory_order_relaxed);
+}
+
+static int put_mark(struct collective *c, struct err *e)
+{
+    const struct fabric *f = c->fabric;
+    if (!f->words)
+        return 0;
+    return f->o.backend->stream.mark(c->on->q, f->words[c->on - f->joined], c->number, 1, e);
+}
+
 static void *watch(void *arg)
 {
     struct fabric *f = arg;
     struct err why = {0};
     while (!stops_within(f, LOOK_NS)) {
+        show_marks(f);
         if (!look_at_all(f, &why))
             continue;
         f->lost = why;
@@ -145,6 +199,7 @@ static void stop_watcher(struct fabric *f)
     pthread_mutex_unlock(&f->lock);
     pthread_join(f->watcher, NULL);
     f->watches = false;
+    show_marks(f);
 }
 
 // ---- life --------------------------------------------------------------------------------------
@@ -202,6 +257,8 @@ static void close_fabric(struct fabric *f)
         free_collective(list_entry(it, struct collective, link));
     if (f->region && !f->is_lost)
         b->memory.free(f->o.device, f->region);
+    if (f->words && !f->is_lost)
+        b->memory.host_free(f->o.device, f->words);
     pthread_cond_destroy(&f->wake);
     pthread_mutex_destroy(&f->lock);
     free(f);
@@ -254,6 +311,7 @@ static int prepare_collective(struct fabric *f, int communicator, const struct c
     c->fabric = f;
     c->on = &f->joined[communicator];
     c->args = *a;
+    c->number = f->nprepared++;
     *out = c;
     int rc = b->event.create(f->o.device, &c->ready, e);
     return rc ? rc : b->event.create(f->o.device, &c->done, e);
@@ -332,6 +390,19 @@ static int warm_up(struct fabric *f, struct err *e)
     return rc ? rc : report_lost(f, e);
 }
 
+static int open_words(struct fabric *f, struct err *e)
+{
+    const struct backend *b = f->o.backend;
+    const struct progress_page *p = f->o.world->progress;
+    void *words = NULL;
+    if (!b->stream.mark || !p)
+        return 0;
+    f->before = p->collective_left;
+    int rc = b->memory.host_alloc(f->o.device, sizeof *f->words * COMMUNICATORS, &words, e);
+    f->words = words;
+    return rc;
+}
+
 static int settle_fabric(struct fabric *f, struct err *e)
 {
     int rc = 0;
@@ -339,6 +410,8 @@ static int settle_fabric(struct fabric *f, struct err *e)
         rc = open_devices(f, &f->joined[i], e);
     if (!rc)
         rc = wait_until_ready(f, e);
+    if (!rc)
+        rc = open_words(f, e);
     if (!rc)
         rc = start_watcher(f, e);
     return rc ? rc : warm_up(f, e);
@@ -352,7 +425,9 @@ static int start_collective(struct collective *c, struct stream_q *q, struct err
     const struct backend *b = f->o.backend;
     int rc = b->event.record(q, c->ready, e);
     rc = rc ? rc : b->event.wait(c->on->q, c->ready, e);
+    rc = rc ? rc : put_mark(c, e);
     rc = rc ? rc : f->by->run(c->on->devices, c->on->q, &c->args, 1, e);
+    rc = rc ? rc : put_mark(c, e);
     rc = rc ? rc : b->event.record(c->on->q, c->done, e);
     return rc == ERR_ABORTED ? report_lost(f, e) : rc;
 }
