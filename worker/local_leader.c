@@ -124,7 +124,7 @@ static void hear(struct local_leader *l, int rank, Weft__Rank__Frame *f)
         k->exit_code = f->exit->code;
         k->unreached = f->exit->unreached;
         snprintf(k->why, sizeof k->why, "%s", f->exit->why);
-    } else if (f->body_case == WEFT__RANK__FRAME__BODY_ANSWER && rank == 0 && l->answered) {
+    } else if (f->body_case == WEFT__RANK__FRAME__BODY_ANSWER && l->answered) {
         l->answered(l->ctx, f->answer);
     } else if (leader_hears(f)) {
         lead(l, (struct leader_event){.kind = LEADER_EV_FRAME, .rank = rank, .frame = f});

@@ -32,7 +32,7 @@ struct local_leader {
     const char *page_dir;
     struct leader *leader;
     bool ready; // all ranks are, and their plans agree
-    void (*answered)(void *ctx, const Weft__Rank__Answer *a); // by rank 0; null: nobody asks
+    void (*answered)(void *ctx, const Weft__Rank__Answer *a); // by one rank; null: nobody asks
     void *ctx;
     struct local_rank ranks[LOCAL_RANKS_MAX];
     int64_t ticked_ns;

@@ -254,6 +254,8 @@ static int compile_program(struct compilation *p, enum program_kind kind)
     struct graph *g = arena_new(p->arena, struct graph);
     struct graph *cut = arena_new(p->arena, struct graph);
     c->sharding->rules.whole_seq = is_cached(kind);
+    // A training's samples are drawn by all ranks alike; whoever asks sends each what others chose.
+    c->sharding->own_rows = is_sample(kind) && p->options->only;
     int rc = build_global(p, kind, g);
     if (rc)
         return rc;

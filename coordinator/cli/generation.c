@@ -85,11 +85,15 @@ static int ask(const struct generation *g, struct round *r, struct err *e)
     question.rows = r->rows;
     question.n_rows = (size_t)r->n;
     int rc = g->ask(g->ranks, &question, &answer, e);
-    if (!rc && (answer->n_ids != (size_t)r->n ||
+    if (!rc && (answer->n_ids != (size_t)r->n || answer->n_rows != answer->n_ids ||
                 (question.log_shares && answer->n_log_shares != answer->n_ids)))
         rc = err_set(e, ERR_INTERNAL, "%zu tokens for %lld texts", answer->n_ids, (long long)r->n);
     for (int64_t i = 0; i < r->n && !rc; i++) {
-        struct generated *t = r->asked[i];
+        const int32_t at = answer->rows[i];
+        struct generated *t = at >= 0 && at < r->n ? r->asked[at] : NULL;
+        if (!t)
+            return err_set(e, ERR_INTERNAL, "a token for text %d of %lld", at, (long long)r->n);
+        r->asked[at] = NULL;
         take_token(g, t, answer->ids[i], question.log_shares ? answer->log_shares[i] : 0, r->arena);
         if (t->ended) {
             r->of_row[t->row] = NULL;

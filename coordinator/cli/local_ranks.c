@@ -234,18 +234,17 @@ int local_ranks_keep_keys(struct local_ranks *l, int64_t tokens, int64_t context
 
 // ---- the ranks ----
 
+// Packed answers one behind the other are one answer that has what each of them lists.
 static void keep_answer(void *ctx, const Weft__Rank__Answer *a)
 {
     struct local_ranks *l = ctx;
-    size_t n = weft__rank__answer__get_packed_size(a);
-    uint8_t *bytes = malloc(n ? n : 1);
-    if (!bytes)
-        return;
-    weft__rank__answer__pack(a, bytes);
+    const size_t had = l->answers.len, n = weft__rank__answer__get_packed_size(a);
+    buf_reserve(&l->answers, n);
+    weft__rank__answer__pack(a, (uint8_t *)l->answers.data + had);
+    l->answers.len += n;
     if (l->answer)
         weft__rank__answer__free_unpacked(l->answer, NULL);
-    l->answer = weft__rank__answer__unpack(NULL, n, bytes);
-    free(bytes);
+    l->answer = weft__rank__answer__unpack(NULL, had + n, (const uint8_t *)l->answers.data);
 }
 
 // A folder is locked for its owner's life: one that is not is of a process that was killed.
@@ -416,8 +415,9 @@ int local_ranks_ask(struct local_ranks *l, const Weft__Rank__Ask *ask,
     if (l->answer)
         weft__rank__answer__free_unpacked(l->answer, NULL);
     l->answer = NULL;
+    buf_reset(&l->answers);
     local_leader_send(&l->lead, -1, &f);
-    while (!rc && !l->answer)
+    while (!rc && (!l->answer || l->answer->n_ids < ask->n_rows))
         rc = turn(l, TURN_MS, e);
     *answer = l->answer;
     return rc;
@@ -459,6 +459,7 @@ void local_ranks_close(struct local_ranks *l)
         close(l->lock);
     if (l->answer)
         weft__rank__answer__free_unpacked(l->answer, NULL);
+    buf_clear(&l->answers);
     if (l->signals > 0)
         close(l->signals);
     load_close(&l->load);

@@ -11,6 +11,7 @@
 // SIGINT, SIGTERM and SIGHUP end whatever waits, with ERR_ABORTED. One thread, which the ranks do not
 // outlive. Inside coordinator/cli/ only.
 #pragma once
+#include "common/base/buf.h"
 #include "common/ckpt/load.h"
 #include "common/compile/program/program.h"
 #include "common/job/job.h"
@@ -33,7 +34,8 @@ struct local_ranks {
     int alive;
     Weft__Rank__Assign assign;
     const char *resolved;
-    Weft__Rank__Answer *answer; // that came last; null: none yet
+    struct buf answers;         // to the last question, as far as they came
+    Weft__Rank__Answer *answer; // these as one; null: none yet
     struct err why;             // why a rank has ended; code 0: none has
 };
 

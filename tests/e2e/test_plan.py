@@ -255,6 +255,8 @@ def test_a_plan_of_generating_says_what_keys_take_and_what_a_step_reads_and_send
     timed = plan(job, "--generate", "--batch", str(rows), "--device", "cpu:bandwidth=10GB")
     read = one["weights_read"] + one["keys_read"]
     assert timed["tokens_per_s"] == pytest.approx(rows / (read / 10e9), rel=1e-6)
+    dealt = plan(job, "--generate", "--batch", str(rows), "--mesh", "dp=2")
+    assert dealt["collectives"] == [] and dealt["sent"]["bytes"] == 0  # each chooses for its own texts
     two = plan(job, "--generate", "--batch", str(rows), "--mesh", "tp=2")
     assert two["memory"]["cache"] * 2 == one["memory"]["cache"] and two["row_bytes"] == one["row_bytes"]
     assert sum(c["count"] for c in two["collectives"] if c["op"] == "all_reduce") == 2 * 8 + 1

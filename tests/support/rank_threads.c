@@ -271,6 +271,26 @@ static int find_backend(struct rank_threads *c, struct err *e)
     return rc;
 }
 
+// Each rank has the logits of its rows: those that have the same agree to the bit.
+static int join_logits(const struct rank_threads *c, int call, struct err *e)
+{
+    const struct rank_call *to = &c->calls[call];
+    for (int r = 0; r < c->ranks; r++) {
+        const struct program *p = program_of(c, to->kind, r);
+        const struct part part = part_of(p, p->metrics, r);
+        for (int64_t i = 0, all = shape_count(part.whole); r == 0 && i < all; i++)
+            to->got[i] = NAN;
+        for (int64_t i = 0; i < shape_count(part.local); i++) {
+            double *at = &to->got[index_of(&part, i)], x = (double)c->actors[r].got[call][i];
+            if (!isnan(*at) && *at != x)
+                return err_set(e, ERR_DATA, "call %d: logits of rank %d are not another's", call,
+                               r);
+            *at = x;
+        }
+    }
+    return 0;
+}
+
 int rank_threads_run(struct rank_threads *c, struct err *e)
 {
     pthread_t threads[RANK_THREADS];
@@ -292,17 +312,9 @@ int rank_threads_run(struct rank_threads *c, struct err *e)
     for (int r = 0; r < c->ranks; r++)
         if (c->actors[r].rc)
             return err_set(e, c->actors[r].rc, "rank %d: %s", r, c->actors[r].e.text);
-    for (int i = 0; i < c->ncalls; i++) {
-        const struct program *p = program_of(c, c->calls[i].kind, 0);
-        const size_t bytes = p->buffers[p->metrics].bytes;
-        for (size_t k = 0; k < bytes / sizeof(float); k++)
-            c->calls[i].got[k] = (double)c->actors[0].got[i][k];
-        for (int r = 1; r < c->ranks; r++)
-            if (memcmp(c->actors[r].got[i], c->actors[0].got[i], bytes) != 0)
-                return err_set(e, ERR_DATA, "call %d: the logits of rank %d are not rank 0's", i,
-                               r);
-    }
-    return 0;
+    for (int i = 0; i < c->ncalls && !rc; i++)
+        rc = join_logits(c, i, e);
+    return rc;
 }
 
 void rank_threads_clear(struct rank_threads *c)

@@ -19,7 +19,7 @@ struct whole_tensor {
     const double *whole;
 };
 
-// A run of a program of a decoder (FILL, STEP), and the logits that every rank then has.
+// A run of a program of a decoder (FILL, STEP), and the logits that the ranks then have.
 struct rank_call {
     enum program_kind kind;
     const struct whole_tensor *data;

@@ -150,8 +150,8 @@ static void a_step_has_few_collectives(void **state)
         const char *mesh;
         int reduces, sends, gathers, weights;
     } cases[] = {
-        {"dp: 4", 0, 0, 1, 0},     {"tp: 2", 5, 0, 1, 0}, // two a layer, and one for the embedding
-        {"pp: 2", 1, 1, 0, 0},     {"dp: 2, pp: 2, tp: 2", 6, 1, 2, 0},
+        {"dp: 4", 0, 0, 0, 0},     {"tp: 2", 5, 0, 1, 0}, // two a layer, and one for the embedding
+        {"pp: 2", 1, 1, 0, 0},     {"dp: 2, pp: 2, tp: 2", 6, 1, 1, 0},
         {"fsdp: 2", 1, 0, 13, 13}, // six a layer, and the table; the head's product is summed,
     };
     (void)state;

@@ -14,7 +14,7 @@ struct local_ranks_double {
     int64_t n, got; // got: tokens that were sent
     int64_t spoilt; // the text of so many tokens has no finite logits; 0: none
     Weft__Rank__Answer answer;
-    int32_t id;
+    int32_t id, place;
 };
 
 static int answer_row(struct local_ranks *ranks, const Weft__Rank__Ask *question,
@@ -38,6 +38,8 @@ static int answer_row(struct local_ranks *ranks, const Weft__Rank__Ask *question
     weft__rank__answer__init(&d->answer);
     d->answer.ids = &d->id;
     d->answer.n_ids = 1;
+    d->answer.rows = &d->place;
+    d->answer.n_rows = 1;
     *answer = &d->answer;
     return 0;
 }
@@ -135,10 +137,55 @@ static void a_text_without_finite_logits_is_sent_whole_once_more(void **state)
     end_conversation(&c);
 }
 
+// Two rows, each on a rank of its own: the second text's answers first.
+static int answer_backwards(struct local_ranks *ranks, const Weft__Rank__Ask *question,
+                            const Weft__Rank__Answer **answer, struct err *e)
+{
+    static int32_t rows[2], ids[2];
+    static Weft__Rank__Answer a;
+    const int n = (int)question->n_rows;
+    (void)e;
+    weft__rank__answer__init(&a);
+    for (int i = 0; i < n; i++) {
+        rows[i] = ranks ? n - 1 : n - 1 - i; // ranks: both answer for the same one
+        ids[i] = 2 + (int32_t)question->rows[rows[i]]->request;
+    }
+    a.rows = rows;
+    a.ids = ids;
+    a.n_rows = a.n_ids = (size_t)n;
+    *answer = &a;
+    return 0;
+}
+
+static void answers_are_for_the_rows_that_they_name(void **state)
+{
+    static const int32_t prompt[] = {1};
+    struct conversation c;
+    (void)state;
+    begin_conversation(&c);
+    c.g.ask = answer_backwards;
+    c.g.rows = 2;
+    for (int twice = 0; twice < 2; twice++) {
+        struct err e = {0};
+        struct generated t[2] = {{.prompt = prompt, .nprompt = 1, .tokens = 3},
+                                 {.prompt = prompt, .nprompt = 1, .tokens = 1, .request = 1}};
+        c.g.ranks = twice ? (struct local_ranks *)&c.ranks : NULL;
+        assert_int_equal(generation_run(&c.g, t, 2, &c.arena, &e), twice ? ERR_INTERNAL : 0);
+        assert_int_equal(t[1].n, 1);
+        assert_int_equal(t[1].ids[0], 3);
+        for (int i = 0; i < t[0].n; i++)
+            assert_int_equal(t[0].ids[i], 2);
+        assert_int_equal(t[0].n, twice ? 0 : 3);
+        generation_clear(t, 2);
+    }
+    end_conversation(&c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_turn_sends_what_is_new_and_gets_the_tokens_of_the_whole_text),
+        cmocka_unit_test(answers_are_for_the_rows_that_they_name),
         cmocka_unit_test(a_text_without_finite_logits_is_sent_whole_once_more),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -192,7 +192,7 @@ static bool is_made_of(const struct graph *g, const struct node *n, int k, int i
            gemm_summed(&n->attr, &g->values[n->in[0]].shape) == i;
 }
 
-// The axes that cut loops which output k lacks.
+// The axes that cut loops which output k lacks. A single operand's first loop is the vector's outermost.
 static axis_set find_summed(const struct graph *g, const struct node *n, int k)
 {
     axis_set summed = 0;
@@ -205,6 +205,10 @@ static axis_set find_summed(const struct graph *g, const struct node *n, int k)
             if (!kept[n->attr.label[i][d]])
                 summed |= dim_axes(&v->spec.dim[d]);
     }
+    const struct dim_cut *rows = &g->values[n->in[0]].spec.dim[0],
+                         *vector = &g->values[n->out[k]].spec.dim[0];
+    if (n->op == OP_METRICS && n->nin == 1 && memcmp(rows, vector, sizeof *rows) == 0)
+        summed &= (axis_set)~dim_axes(rows);
     return summed;
 }
 

@@ -501,7 +501,8 @@ static int shard_balance(struct shard_query *q, struct err *e)
     return 0;
 }
 
-// Takes its operands as they are, which are parts of a sum over some axes, and makes such a part.
+// Takes its operands as they are, which are parts of a sum over some axes, and makes such a part. One
+// alone may be cut along its first dimension: so is the vector, then.
 static int shard_metrics(struct shard_query *q, struct err *e)
 {
     (void)e;
@@ -509,6 +510,8 @@ static int shard_metrics(struct shard_query *q, struct err *e)
         q->need[k] = *q->in[k];
         q->out[0].partial_sum |= q->in[k]->partial_sum;
     }
+    if (q->node->nin == 1)
+        q->out[0].dim[0] = q->in[0]->dim[0];
     return 0;
 }
 

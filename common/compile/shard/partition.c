@@ -57,6 +57,7 @@ struct pass {
     int nfirst, first_cap;
     struct known_path *paths;
     int npaths, paths_cap;
+    int drawn;        // the logits of which each device keeps its rows; −1
     const char *what; // the tensor at hand, for the reshards that it causes
     struct err *err;
 };
@@ -415,6 +416,8 @@ static int query_node(struct pass *p, const struct node *n, struct shard_query *
             q->asked[k] = sharding_spec(p->sharding, p->mesh, &p->from->values[n->in[k]]);
         q->in[k] = data ? NULL : &p->to->values[p->map[n->in[k]]].spec;
     }
+    if (n->out[0] == p->drawn && q->in[0])
+        want->dim[0] = q->in[0]->dim[0];
     return op_shard(q, p->err);
 }
 
@@ -646,6 +649,15 @@ static int walk_graph(struct pass *p)
     return rc;
 }
 
+// What a sample's sum of logits is made of; −1.
+static int find_drawn(const struct graph *g)
+{
+    for (int i = 0; i < g->nsums; i++)
+        if (g->sums[i].value == g->loss)
+            return g->nodes[g->values[g->sums[i].contrib[0]].producer].in[0];
+    return -1;
+}
+
 int partition(const struct graph *g, const struct mesh *m, const struct sharding *s,
               struct graph *out, struct err *e)
 {
@@ -658,6 +670,7 @@ int partition(const struct graph *g, const struct mesh *m, const struct sharding
     p.map = arena_array(out->arena, int, g->nvalues);
     p.sum_of = arena_array(out->arena, int, g->nvalues);
     p.left = arena_array(out->arena, int, g->nvalues);
+    p.drawn = s->own_rows ? find_drawn(g) : -1;
     do {
         empty_graph(&p);
         rc = walk_graph(&p);

@@ -42,6 +42,7 @@ struct sharding {
     axis_set gather;  // batch axes on which weights may be cut
     axis_set batch;   // axes that cut the batch at act_ids
     axis_set context; // axes that cut the sequence where causal attention works
+    bool own_rows;    // of a sample's logits each device keeps those of its texts alone
     bool lenient;     // cuts that do not divide are left out; a fact has been added for each
     struct facts facts;
     int of_names; // how many facts, from the first, are about names; the rest are about tensors

@@ -51,14 +51,18 @@ static int continue_texts(struct trainer *t, const Weft__Rank__Ask *ask, struct 
     if (!rc)
         rc = sampling_run(s, e);
     answer.ids = arena_array(&a, int32_t, ask->n_rows);
+    answer.rows = arena_array(&a, int32_t, ask->n_rows);
     answer.log_shares = arena_array(&a, double, ask->n_rows);
     for (size_t i = 0; i < ask->n_rows && !rc; i++) {
+        if (!sampling_has(s, ask->rows[i]->row))
+            continue;
         how.request = ask->rows[i]->request;
+        answer.rows[answer.n_rows++] = (int32_t)i;
         answer.ids[answer.n_ids++] =
             sampling_choose(s, ask->rows[i]->row, &how,
                             ask->log_shares ? &answer.log_shares[answer.n_log_shares++] : NULL);
     }
-    if (!rc && t->assignment->rank == 0)
+    if (!rc && s->answers && answer.n_rows)
         link_answer(t->link, &answer);
     arena_clear(&a);
     return rc;

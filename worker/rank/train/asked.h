@@ -2,7 +2,8 @@
 // A rank that trains nothing: it holds the parameters of a checkpoint and one program, which it runs as
 // often as it is asked to (Ask of proto/rank.proto). Inside worker/rank/train/ only.
 //
-// Every rank gets every question and does the same with it; rank 0 answers. Between two questions all
+// Every rank gets every question and does the same with it; rank 0 answers,
+// of texts the first rank that has their logits. Between two questions all
 // of them wait for the link, none for another, so that a stop finds all alike.
 #pragma once
 #include "worker/rank/train/trainer.h"

@@ -28,6 +28,22 @@ static int open_way(struct sampling *s, const struct exec_options *o, enum progr
     return rc;
 }
 
+// Which rows' logits this rank has, and whether it answers for them.
+static void find_rows(struct sampling *s, const struct exec_options *o, enum program_kind kind)
+{
+    const struct program *p =
+        compiled_program(o->compiled, kind, compiled_stage(o->compiled, o->rank));
+    const struct value *v = &p->graph->values[p->graph->metrics];
+    int64_t start[MAX_DIMS];
+    spec_start(&v->spec, &p->mesh, &v->shape, o->rank, start);
+    s->first = start[0] / s->padded;
+    s->mine = p->buffers[p->metrics].shape.dim[0] / s->padded;
+    s->answers = true;
+    for (int a = 0; a < p->mesh.n; a++)
+        if (!(spec_axes(&v->spec) >> a & 1) && mesh_coord(&p->mesh, o->rank, a))
+            s->answers = false;
+}
+
 int sampling_open(struct sampling *s, const struct exec_options *o, struct exec *x,
                   const struct job *job, const struct tokenizer *t, struct err *e)
 {
@@ -58,8 +74,9 @@ int sampling_open(struct sampling *s, const struct exec_options *o, struct exec 
         return rc;
     }
     const struct sampling_way *w = &s->way[0];
-    s->host = arena_array(&s->arena, float, s->rows * s->padded);
-    s->got = arena_array(&s->arena, float, cached ? s->rows * s->padded : 1);
+    find_rows(s, o, w->kind);
+    s->host = arena_array(&s->arena, float, s->mine * s->padded);
+    s->got = arena_array(&s->arena, float, cached ? s->mine * s->padded : 1);
     s->penalised = arena_array(&s->arena, float, s->padded);
     s->scratch = arena_array(&s->arena, int32_t, job->model.facts->vocab);
     s->last = arena_array(&s->arena, int32_t, w->inputs.local);
@@ -107,7 +124,7 @@ int sampling_begin(struct sampling *s, int64_t row, struct err *e)
 {
     PRE(row >= 0 && row < s->rows);
     struct text_row *t = &s->text[row];
-    const bool spoilt = t->spoilt;
+    const bool spoilt = t->spoilt || !sampling_has(s, row);
     t->n = t->from = t->cached = 0;
     t->spoilt = false;
     return spoilt ? clear_keys(s, row, 1, e) : 0;
@@ -196,12 +213,12 @@ static int run_way(struct sampling *s, struct sampling_way *w, struct err *e)
     const size_t row = sizeof *s->host * (size_t)s->padded;
     int rc = put_tokens(s, w, e);
     rc = rc ? rc : exec_run(s->exec, w->kind, e);
-    rc = rc ? rc : exec_get(s->exec, s->got, w->logits, row * (size_t)s->rows, e);
+    rc = rc ? rc : exec_get(s->exec, s->got, w->logits, row * (size_t)s->mine, e);
     for (int64_t k = 0; k < s->rows && !rc; k++) {
-        const int64_t n = count_taken(w, &s->text[k]);
+        const int64_t n = count_taken(w, &s->text[k]), at = (k - s->first) * s->padded;
         s->text[k].cached += n;
-        if (n && !count_new(&s->text[k]))
-            memcpy(s->host + k * s->padded, s->got + k * s->padded, row);
+        if (n && !count_new(&s->text[k]) && sampling_has(s, k))
+            memcpy(s->host + at, s->got + at, row);
     }
     return rc;
 }
@@ -224,7 +241,7 @@ static int run_cached(struct sampling *s, struct err *e)
 static int run_windows(struct sampling *s, struct err *e)
 {
     const struct sampling_way *w = &s->way[0];
-    size_t bytes = sizeof *s->host * (size_t)(s->rows * s->padded);
+    size_t bytes = sizeof *s->host * (size_t)(s->mine * s->padded);
     int rc = put_windows(s, e);
     rc = rc ? rc : exec_run(s->exec, w->kind, e);
     return rc ? rc : exec_get(s->exec, s->host, w->logits, bytes, e);
@@ -238,14 +255,19 @@ int sampling_run(struct sampling *s, struct err *e)
     return rc;
 }
 
+bool sampling_has(const struct sampling *s, int64_t row)
+{
+    return row >= s->first && row < s->first + s->mine;
+}
+
 int32_t sampling_choose(struct sampling *s, int64_t row, const struct sampling_how *how,
                         double *log_share)
 {
-    PRE(row >= 0 && row < s->rows && s->text[row].n);
+    PRE(sampling_has(s, row) && s->text[row].n);
     struct text_row *t = &s->text[row];
     const struct rand_site site = {
         .seed = how->seed, .stream = hash_fnv1a32("generate"), .step = how->request};
-    const float *logits = s->host + row * s->padded;
+    const float *logits = s->host + (row - s->first) * s->padded;
     int64_t vocab = s->job->model.facts->vocab;
     struct choice c = {.temperature = how->temperature,
                        .top_k = how->top_k,

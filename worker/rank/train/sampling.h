@@ -9,10 +9,11 @@
 // position. When a text has filled its window, the newest three quarters of it are read from position 0
 // on, and it grows from there.
 //
-// Every rank gets all logits, whole, and chooses for itself (choice.h), with draws
-// that depend only on the seed, the text's number and the token's place in it. So all ranks continue
-// the same texts, whatever else they continue meanwhile, on any mesh, and a resumed run gives the
-// same samples again.
+// A rank has the logits of some texts, and chooses for itself (choice.h), with draws that depend only on
+// the seed, the text's number and the token's place in it. So ranks that have the same texts continue
+// them alike, whatever else they continue meanwhile, on any mesh, and a resumed run gives the same
+// samples again. In a training every rank has the logits of all texts. Of those that it is asked for it
+// has what the batch's cut gives it: what others chose comes with the next question.
 #pragma once
 #include "common/base/arena.h"
 #include "common/base/buf.h"
@@ -45,8 +46,10 @@ struct sampling {
     struct sampling_way way[2]; // SAMPLE; or FILL and STEP
     int nways;
     int64_t rows, padded;              // texts, and how many logits each has
+    int64_t first, mine;               // the texts of which this rank has logits
+    bool answers;                      // for these: the first of the ranks that have them
     int64_t context;                   // tokens of a window at most: model.seq, or fewer
-    float *host;                       // each row's logits, on the host
+    float *host;                       // logits of each of these rows, on the host
     float *got, *penalised;            // those of a call; one row's, for choice_token()
     struct text_row *text;             // of each row
     int32_t *last;                     // of each text of this rank: the position of its last token
@@ -72,14 +75,16 @@ int sampling_open(struct sampling *s, const struct exec_options *o, struct exec 
 void sampling_close(struct sampling *s);
 
 // ---- rows: every rank does the same with them ----
-// The row's text begins with the tokens that are appended next. Of a text whose logits were not finite it
-// clears the keys: what attention multiplies by 0 must be a number.
+// The row's text begins with the tokens that are appended next. Of a text whose logits were not finite, or
+// were another rank's, it clears the keys: what attention multiplies by 0 must be a number.
 int sampling_begin(struct sampling *s, int64_t row, struct err *e);
 void sampling_append(struct sampling *s, int64_t row, const int32_t *ids, int64_t n);
 // Computes the logits that follow each row's text. A row without one is idle.
 int sampling_run(struct sampling *s, struct err *e);
-// The token that follows the row's text, after sampling_run; it is not appended. −1: a logit is not
-// finite. log_share (may be null): choice_log_share of it.
+// Whether this rank has a row's logits.
+bool sampling_has(const struct sampling *s, int64_t row);
+// The token that follows the text of a row that this rank has, after sampling_run; it is not appended. −1: a
+// logit is not finite. log_share (may be null): choice_log_share of it.
 int32_t sampling_choose(struct sampling *s, int64_t row, const struct sampling_how *how,
                         double *log_share);
 
