@@ -42,12 +42,15 @@ def test_two_ranks_have_the_losses_to_the_bit_that_they_have_through_their_hosts
     assert "NCCL" not in near.log(0)
 
 
-CUTS = [{"mesh": {"fsdp": 2}}] + ([{"mesh": {"tp": 2}}, {"mesh": {"dp": 2, "fsdp": 2}}] if runs.LONG else [])
+CUTS = [("gpt2", {"mesh": {"fsdp": 2}})]
+if runs.LONG:
+    CUTS += [("gpt2", {"mesh": {"tp": 2}}), ("gpt2", {"mesh": {"dp": 2, "fsdp": 2}}), ("mixtral", {"mesh": {"ep": 2}}),
+             ("llama", {"mesh": {"fsdp": 2}, "precision": {"compute": "bf16"}, "train": {"microbatches": 2}})]
 
 
-@pytest.mark.parametrize("layout", CUTS, ids=str)
-def test_every_way_to_cut_a_layer_has_the_losses_that_it_has_through_the_hosts(place, cuda, layout):
-    near, far = (run_by(by, place, layout, by, steps=2) for by in ("host", "auto"))
+@pytest.mark.parametrize("program, layout", CUTS, ids=str)
+def test_every_way_to_cut_a_layer_has_the_losses_that_it_has_through_the_hosts(place, cuda, program, layout):
+    near, far = (run_by(by, place, layout, by, program, steps=2) for by in ("host", "auto"))
     near.finish()
     far.finish()
     assert losses(near) == losses(far) and len(losses(far)) == 2
@@ -91,6 +94,16 @@ def test_where_nccl_cannot_be_used_that_is_said_before_the_first_step(place, toy
     usual.devices = devices
     usual.finish()
     assert f"through the hosts: {'rank 0: ' if devices == 2 else ''}{say}" in usual.log(0), usual.log(0)
+
+
+@pytest.mark.parametrize("of_rank_1, say", [
+    (["--env", "1:WEFT_FAKE_CUDA=devices:2,nccl_version:22703"], "rank 1 has NCCL 2.27.3, rank 0 2.28.9: install one version on all hosts"),
+    (["--host", "1:other"], "NCCL encrypts nothing between hosts: resources.network: trusted allows that"),
+], ids=["version", "host"])
+def test_ranks_that_nccl_cannot_join_are_named(place, toy, cuda, of_rank_1, say):
+    run = small(place, toy, collectives="nccl")
+    end = run.run(*of_rank_1)
+    assert end.code == 78 and f"resources.collectives is nccl: {say}" in run.log(0), (end, run.log(0))
 
 
 def test_collectives_of_cpus_are_no_choice(place, toy):
