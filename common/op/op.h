@@ -176,7 +176,7 @@ struct op_attr {
     bool nesterov;       // MOMENTUM
     int64_t start;       // the id of a row's first element here; ATTENTION: see ops.def
     int64_t limit;       // ROW_*, SOFTMAX: ids from here on are padding and are left out, except by
-                         // the picks of ROW_LOSS and its gradient; 0: none. PAD
+                         // the picks of ROW_LOSS and its gradient; 0: none. PAD, RING
     int along;           // PAD: the dimension that the limit is of
     int64_t group;       // ATTENTION: query heads that share a key and value head
     bool tf32;           // MATMUL, LINEAR: f32 operands may be read with 10 bits of mantissa

@@ -20,17 +20,18 @@
 
 #include <string.h>
 
-// The rows of a block. The positions of its keys, where they are in several spans, are gathered in
-// `room`; a small attention gathers no keys: it has one span that holds them all.
+// The rows of a block, of a sample that has so many keys. The positions of its keys, where they are in
+// several spans, are gathered in `room`; a small attention gathers no keys: it has one span that holds
+// them all.
 static struct query_rows rows_of(const struct attention_work *w, int64_t b, int64_t h,
-                                 int64_t first, int32_t *room)
+                                 int64_t first, int64_t keys, int32_t *room)
 {
     struct query_rows r = {
         .b = b, .h = h, .first = first, .at_q = w->at_q + b * w->queries + first};
     r.n = mask_rows(r.at_q, w->queries - first, w->room.rows);
     const int32_t *at_k = w->at_k + b * w->keys;
     struct mask *m = &r.mask;
-    mask_keys(m, w->call->attr, r.at_q, r.n, at_k, w->keys);
+    mask_keys(m, w->call->attr, r.at_q, r.n, at_k, keys);
     if (w->room.small) {
         const struct mask_span *last = &m->span[m->n - 1];
         m->keys = m->span[0].n = last->first + last->n - m->span[0].first;
@@ -236,12 +237,13 @@ static void run_blocks(struct attention_work *w, int64_t b, int64_t g, float *bl
                        const struct small_part *part)
 {
     // The positions of a block's keys lie behind its scores.
+    const int64_t keys = count_keys(w, b);
     int32_t *positions = (int32_t *)(void *)(block + w->room.blocks * ATTENTION_ROWS * w->keys);
     for (int64_t h = 0; h < w->heads; h++) {
         if (key_head(w, h) != g)
             continue;
         for (int64_t first = 0, n; first < w->queries; first += n) {
-            struct query_rows r = rows_of(w, b, h, first, positions);
+            struct query_rows r = rows_of(w, b, h, first, keys, positions);
             n = r.n;
             r.dkr = dkr;
             r.part = part;

@@ -3,6 +3,7 @@
 #pragma once
 #include <stdatomic.h>
 
+#include "common/op/cache.h"
 #include "common/op/mask.h"
 #include "kernels/cpu/cpu_device.h"
 
@@ -33,6 +34,12 @@ struct attention_work {
 };
 
 struct small_part;
+
+// How many keys of a sample are read at all: of a cache those that its places hold.
+static inline int64_t count_keys(const struct attention_work *w, int64_t b)
+{
+    return cache_filled(w->at_k + b * w->keys, w->keys);
+}
 
 // A block of query rows of one head.
 struct query_rows {

@@ -54,21 +54,22 @@ void attention_small_begin(const struct attention_work *w, int64_t b, int64_t g,
                            struct small_part *part)
 {
     const struct attention_room *r = &w->room;
+    const int64_t keys = count_keys(w, b);
     const float *k = w->k.data + offset_of(&w->k, b, 0, g), *kr = NULL;
     const float *v = w->v.data + offset_of(&w->v, b, 0, g);
     place_part(w, scores, part);
-    w->vec->transpose(part->keys_transposed, r->keys, k, stride_of(&w->k), w->keys, w->k.width);
+    w->vec->transpose(part->keys_transposed, r->keys, k, stride_of(&w->k), keys, w->k.width);
     if (w->kr.width) {
         kr = w->kr.data + offset_of(&w->kr, b, 0, g);
         w->vec->transpose(part->keys_transposed + w->k.width * r->keys, r->keys, kr,
-                          stride_of(&w->kr), w->keys, w->kr.width);
+                          stride_of(&w->kr), keys, w->kr.width);
     }
     if (!w->grad) {
-        pack_rows(part->values, r->values, v, &w->v, NULL, NULL, w->keys);
+        pack_rows(part->values, r->values, v, &w->v, NULL, NULL, keys);
         return;
     }
-    w->vec->transpose(part->values_transposed, r->keys, v, stride_of(&w->v), w->keys, w->v.width);
-    pack_rows(part->keys, r->wide, k, &w->k, kr, &w->kr, w->keys);
+    w->vec->transpose(part->values_transposed, r->keys, v, stride_of(&w->v), keys, w->v.width);
+    pack_rows(part->keys, r->wide, k, &w->k, kr, &w->kr, keys);
     memset(part->dkeys, 0, (size_t)(w->keys * r->wide) * sizeof *part->dkeys);
     memset(part->dvalues, 0, (size_t)(w->keys * r->values) * sizeof *part->dvalues);
 }

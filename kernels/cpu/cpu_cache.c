@@ -33,7 +33,8 @@ static void ring_slice(void *arg, int64_t begin, int64_t end)
     const int32_t *last = w->call->in[0].data;
     int32_t *to = w->call->out[0].data;
     for (int64_t i = begin; i < end; i++)
-        to[i] = cache_position(last[i / w->of.places], i % w->of.places, w->of.places);
+        to[i] = cache_position(last[i / w->of.places], i % w->of.places, w->of.places,
+                               w->call->attr->limit);
 }
 
 int op_cache(struct stream_q *q, const struct op_call *c, struct err *e)

@@ -4,6 +4,7 @@
 //
 // Products take theirs as they are where operands are packed (packed.c). The rest is for correctness,
 // not for speed: the f32 kernel's bits, rounded once, to the nearest even.
+#include "common/op/cache.h"
 #include "common/op/widen.h"
 
 #include "kernels/cpu/cpu_device.h"
@@ -58,6 +59,32 @@ static struct tensor make_operand(const struct widen_chunk *t, int k)
     return x;
 }
 
+// The positions of the keys of sample `row`, if operand k is attention's keys or values of a sample each;
+// null: it is not.
+static const int32_t *find_positions(const struct widen_chunk *t, int k, int64_t row)
+{
+    const struct op_call *c = t->call;
+    struct attention_operands o;
+    if (c->op != OP_ATTENTION || t->w->lead != 1 || attention_operands(c->op, c->nin, &o) ||
+        (k != o.k && k != o.v && k != o.kr))
+        return NULL;
+    return (const int32_t *)c->in[o.at_k].data + row * c->in[o.at_k].shape.dim[1];
+}
+
+// Brings to scratch what attention reads of a cache.
+static void widen_keys(const struct widen_chunk *t, int k, const struct widen_work *all)
+{
+    const int64_t each = t->w->operand[k].each, places = t->call->in[k].shape.dim[1];
+    for (int64_t i = 0; i < t->n; i++) {
+        struct widen_work w = *all;
+        w.f32 += i * each;
+        w.bf16 += i * each;
+        pool_for(t->q->device->pool,
+                 cache_filled(find_positions(t, k, t->at + i), places) * (each / places), GRAIN,
+                 widen_slice, &w);
+    }
+}
+
 // Brings the bf16 operands from `first` to `end` that are walked in chunks, or those that are not,
 // to scratch or back from it.
 static void convert_operands(const struct widen_chunk *t, int first, int end, bool chunked,
@@ -72,6 +99,10 @@ static void convert_operands(const struct widen_chunk *t, int first, int end, bo
         struct widen_work w = {.vec = t->q->device->vec,
                                .f32 = (float *)(void *)(t->scratch + o->at),
                                .bf16 = (uint16_t *)x->data + (chunked ? t->at * o->each : 0)};
+        if (!back && chunked && find_positions(t, k, t->at)) {
+            widen_keys(t, k, &w);
+            continue;
+        }
         pool_for(t->q->device->pool, o->each * (chunked ? t->n : 1), GRAIN,
                  back ? narrow_slice : widen_slice, &w);
     }

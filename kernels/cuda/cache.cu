@@ -15,6 +15,7 @@ struct cache {
     void *to;
     const int32_t *positions, *last;
     int64_t count, rows, places, width; // of all; of a sample; of a row, in units
+    int64_t unused;                     // position of a place without a row; 0: behind the last
 };
 
 // A unit is as many bytes as an access moves.
@@ -43,7 +44,7 @@ KERNEL(THREADS) ring_kernel(struct cache c)
     for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < c.count; i += step) {
         const int64_t last = c.last[i / c.places], back = (last - i % c.places) % c.places;
         const int64_t position = last - (back < 0 ? back + c.places : back);
-        ((int32_t *)c.to)[i] = (int32_t)(position < 0 ? last + 1 : position);
+        ((int32_t *)c.to)[i] = (int32_t)(position >= 0 ? position : c.unused ? c.unused : last + 1);
     }
 }
 
@@ -89,6 +90,7 @@ int op_cache(struct stream_q *q, const struct op_call *c, struct err *e)
     if (c->op == OP_APPEND)
         return run_append(q, c, &of, &m, e);
     m.last = (const int32_t *)c->in[0].data;
+    m.unused = c->attr->limit;
     m.count = of.batch * of.places;
     unsigned grid = launch_blocks(m.count, THREADS, (int64_t)q->device->processors * BLOCKS_EACH);
     LAUNCH(ring_kernel, grid, THREADS, 0, q, m);

@@ -182,7 +182,8 @@ static void attend(const struct call *c, int64_t b, int64_t s, int64_t h, const 
     for (int64_t i = 0; i < width; i++)
         y[i] = 0;
     for (int64_t t = 0; t < c->in[1].shape.dim[1]; t++)
-        add_times(y, weight_kept(c, b, s, h, t) * p[t], element4(&c->in[2], b, t, g, 0), width);
+        if (p[t] != 0) // values of keys that are not seen may be anything
+            add_times(y, weight_kept(c, b, s, h, t) * p[t], element4(&c->in[2], b, t, g, 0), width);
 }
 
 static void attend_grad(const struct call *c, int64_t b, int64_t s, int64_t h, const double *p)

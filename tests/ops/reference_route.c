@@ -179,11 +179,11 @@ static void append(const struct ref_tensor *in, struct ref_tensor *out)
 }
 
 // Each position in turn takes its place from the one before that had it.
-static void ring(const struct ref_tensor *in, struct ref_tensor *out)
+static void ring(const struct op_attr *attr, const struct ref_tensor *in, struct ref_tensor *out)
 {
     const int64_t places = out[0].shape.dim[1];
     for (int64_t i = 0; i < shape_count(&out[0].shape); i++)
-        out[0].v[i] = in[0].v[i / places] + 1;
+        out[0].v[i] = attr->limit ? (double)attr->limit : in[0].v[i / places] + 1;
     for (int64_t b = 0; b < out[0].shape.dim[0]; b++)
         for (int64_t p = 0; p <= (int64_t)in[0].v[b]; p++)
             out[0].v[b * places + p % places] = (double)p;
@@ -224,7 +224,7 @@ void ref_route(enum op op, const struct op_attr *attr, const struct ref_tensor *
     else if (op == OP_APPEND)
         append(in, out);
     else if (op == OP_RING)
-        ring(in, out);
+        ring(attr, in, out);
     else if (op == OP_BALANCE)
         balance(attr, in, out);
     else if (op == OP_MATMUL_PLACES)

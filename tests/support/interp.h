@@ -21,6 +21,9 @@ int interp_find(const struct interp *x, const char *name);    // the first value
 
 // Writes a whole tensor to every rank's part of it (parameters, state, scalars).
 void interp_set(struct interp *x, const char *name, const double *whole);
+// Element i of what a cache of the graph may begin with: no number, where attention alone reads it, which
+// reads no row that is not there. What a text writes out itself multiplies hidden rows by 0.
+double interp_junk(const struct graph *g, int cache, int64_t i);
 // An input of a step: `whole` holds all microbatches, one after the other.
 void interp_feed(struct interp *x, const char *name, const double *whole, int microbatch);
 // Gathers a value from its parts; fails the test when replicas differ. Caller frees.

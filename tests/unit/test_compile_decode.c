@@ -194,6 +194,8 @@ static const char *const written_out[] = {
     // One group of keys, read through several windows.
     FRAME(SCORES "  p = softmax(causal(s, 2), key) + softmax(causal(s, 6), key)\\n" OUT),
     FRAME(SCORES "  p = softmax(causal(s, 2), key) * softmax(causal(s), key)\\n" OUT),
+    FRAME(SCORES "  p = sigmoid(causal(s, 2)) + sigmoid(causal(s, 6))\\n" OUT),
+    FRAME(SCORES "  p = sigmoid(causal(s, 6)) - sigmoid(causal(s, 2))\\n" OUT),
     // The weights of the last token alone.
     FRAME(SCORES "  p = softmax(causal(s), key)\\n  x = x + linear(p @ v{heads*}, "
                  "o[heads, head_dim, embed])\\n  x = layernorm(x)\\n"),

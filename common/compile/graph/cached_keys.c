@@ -7,12 +7,13 @@
 #include "common/compile/graph/build.h"
 #include "common/compile/graph/token_class.h"
 #include "common/op/attention.h"
+#include "common/op/cache.h"
 
 enum { KEYS_BATCH, KEYS_SEQ }; // dimensions of keys and values
 
 struct ring {
-    int64_t places;
-    int value; // the positions of its places
+    int64_t places, unused; // op_attr.limit
+    int value;              // the positions of its places
 };
 struct derivation {
     const struct graph *from;
@@ -134,11 +135,14 @@ static int find_last(struct derivation *d)
     return -1;
 }
 
-static int make_ring(struct derivation *d, int64_t places)
+// `unused`: the position of a place without a row; 0: one behind the last, as numbers that a text reads
+// have to be.
+static int make_ring(struct derivation *d, int64_t places, int64_t unused)
 {
     struct graph *g = d->to;
+    const struct op_attr attr = {.limit = unused};
     for (int i = 0; i < d->nrings; i++)
-        if (d->rings[i].places == places)
+        if (d->rings[i].places == places && d->rings[i].unused == unused)
             return d->rings[i].value;
     int last = find_last(d);
     const struct value *of = &g->values[last];
@@ -149,10 +153,11 @@ static int make_ring(struct derivation *d, int64_t places)
                                              .nout_dims = 2,
                                              .out_dims = (enum dim[]){DIM_BATCH, DIM_NONE},
                                              .sizes = (int64_t[]){of->shape.dim[0], places},
+                                             .attr = &attr,
                                              .dtype = DT_I32});
     g->when = EVERY_MICROBATCH;
     d->rings = arena_grow(g->arena, d->rings, sizeof *d->rings, d->nrings, &d->rings_cap);
-    d->rings[d->nrings++] = (struct ring){places, made};
+    d->rings[d->nrings++] = (struct ring){places, unused, made};
     return made;
 }
 
@@ -220,7 +225,7 @@ static int make_attention(struct derivation *d, const struct node *n)
     for (int k = 0; k < 3; k++)
         if (keys[k] >= 0)
             in[keys[k]] = append_once(d, n->in[keys[k]], places);
-    in[o.at_k] = make_ring(d, places);
+    in[o.at_k] = make_ring(d, places, CACHE_UNUSED);
     // The keys lie as a ring, which kernels that go by the order in memory would not know.
     attr.in_order = false;
     attr.streams = true;
@@ -241,7 +246,7 @@ static int make_key_positions(struct derivation *d, int old, int64_t places)
     const struct node *n = &d->from->nodes[d->from->values[old].producer];
     const struct value *v = &d->from->values[old];
     int from = d->from->values[n->in[0]].kind == VALUE_INPUT
-                   ? make_ring(d, places)
+                   ? make_ring(d, places, 0)
                    : make_key_positions(d, n->in[0], places);
     int64_t sizes[MAX_DIMS];
     struct node copy = *n;
