@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """A real Slurm of four nodes (tests/support/slurm.py): the batch script of `weft render` trains over all of them, and comes
 to the digests of an undisturbed run through a time limit, preemption, the loss of a node and of the leader's."""
-import time
+import json
 
 import pytest
 import runs
 import slurm
 
 pytestmark = pytest.mark.skipif(not runs.LONG, reason="Slurm is started in check-long")
-STEPS = 400
+STEPS = 800
 
 
 @pytest.fixture(scope="module")
@@ -20,10 +20,21 @@ def cluster(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def calm(tmp_path_factory, noise):
-    run = runs.Run(tmp_path_factory.mktemp("calm"), runs.busy_job(noise, 4, train__steps=STEPS), "mine")
-    assert runs.weft("run", str(run.file)).code == 0
-    return run.final()
+def calm_of(tmp_path_factory):
+    """What a job comes to on one host, undisturbed."""
+
+    def train(run):
+        alone = runs.Run(tmp_path_factory.mktemp("calm"), json.loads(json.dumps(run.job)), "mine")
+        end = runs.weft("run", str(alone.file))
+        assert end.code == 0, end
+        return alone.final()
+
+    return train
+
+
+@pytest.fixture(scope="module")
+def calm(calm_of, tmp_path_factory, noise):
+    return calm_of(runs.Run(tmp_path_factory.mktemp("job"), runs.busy_job(noise, 4, train__steps=STEPS), "mine"))
 
 
 class Submitted:
@@ -79,3 +90,50 @@ def test_it_trains_over_four_nodes_to_the_bits_of_one(submit, calm):
     assert job.end() == ("COMPLETED", "0:0", 0), job.log()
     assert job.run.final() == calm
     assert "leads 4 hosts (SLURM_JOB_ID=" in job.log() and "4 ranks placed: 1 on " in job.log(), job.log()
+
+
+def test_at_its_time_limit_it_saves_is_queued_again_and_continues(submit, calm_of):
+    """However many steps it did until then: its end is put behind them while it waits in the queue."""
+    job = submit("--time=1", "--signal=TERM@10", schedule={"kind": "constant", "value": 1e-3}, train__steps=1000000)
+    job.await_step(7)
+    job.cluster.await_job(job.id, lambda j: j["Restarts"] == "1" and j["JobState"] == "PENDING")
+    steps = job.saved() + 20
+    job.run.save_job({**job.run.job, "train": {**job.run.job["train"], "steps": steps}})
+    assert job.end() == ("COMPLETED", "0:0", 1), job.log()
+    assert f"continues from step-{steps - 20:08d}" in job.log(), job.log()
+    assert job.run.final() == calm_of(job.run)
+
+
+def test_preempted_it_saves_is_queued_again_and_ends_with_the_same_bits(submit, calm):
+    job = submit()
+    job.await_step(7)
+    other = job.cluster.call("sbatch", "--parsable", "-p", "high", "-N4", "-o", "/dev/null", "--wrap=sleep 1").out.strip()
+    job.cluster.await_job(job.id, lambda j: j["Restarts"] == "1")
+    at = job.saved()
+    assert at > 0 and job.cluster.await_end(other)["JobState"] == "COMPLETED"
+    assert job.end() == ("COMPLETED", "0:0", 1), job.log()
+    assert f"continues from step-{at:08d}" in job.log() and job.run.final() == calm, job.log()
+
+
+@pytest.mark.parametrize("node, notices", [("n2", "slurm"), ("n2", "weft"), ("n0", "slurm"), ("n0", "weft")])
+def test_a_node_is_lost_and_the_job_is_started_again_with_the_same_bits(submit, calm, node, notices):
+    """n0 has the batch script and the leader. `weft` sees the loss before Slurm does, which looks every ten seconds."""
+    job = submit()
+    job.await_step(7)
+    job.cluster.kill_node(node)
+    if notices == "slurm":
+        job.cluster.mark_down(node)
+    job.cluster.await_job(job.id, lambda j: j["Restarts"] == "1")
+    job.cluster.resume_node(node)
+    assert job.end() == ("COMPLETED", "0:0", 1), job.log()
+    assert job.run.final() == calm, job.log()
+
+
+def test_cancelled_it_saves_and_is_not_queued_again(submit):
+    job = submit(train__steps=1000000)
+    job.await_step(7)
+    job.cluster.call("scancel", job.id)
+    state, _, restarts = job.end()
+    assert (state, restarts) == ("CANCELLED", 0), job.log()
+    assert not runs.processes_naming(job.run.place)
+    assert "DRAINING committed" in job.log(), job.log()

@@ -88,7 +88,7 @@ def free_ports(n):
 
 
 class Slurm:
-    def __init__(self, place, nodes=4, cpus=2):
+    def __init__(self, place, nodes=4, cpus=1):
         self.place, self.daemons = pathlib.Path(place), {}
         self.nodes = [f"n{i}" for i in range(nodes)]
         self.cpus = cpus
@@ -148,29 +148,17 @@ class Slurm:
         return self.ask("sinfo", "-h", "-N", "-p", "low", "-o", "%T").split() == ["idle"] * len(self.nodes)
 
     def processes_of(self, node):
-        """A slurmd, the stepds that it started and all that these started: what dies with a machine."""
-        parents = {}
+        """A slurmd, its slurmstepds and their tasks, in this order: who would report the end of others ends before them."""
+        parents, tasks = {}, set()
         for pid in filter(str.isdigit, os.listdir("/proc")):
             with contextlib.suppress(OSError):
                 parents[int(pid)] = int(pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
-        found = set()
-        for pid in parents:
-            args = runs.cmdline(pid)
-            with contextlib.suppress(OSError):
                 environ = pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-                ours = b"SLURM_CONF=" + os.fsencode(self.env["SLURM_CONF"]) in environ
-                if ours and (b"SLURMD_NODENAME=" + node.encode() in environ or self.is_stepd(args, node)):
-                    found.add(pid)
-        found.add(self.daemons[node].pid)
-        before = None
-        while before != found:
-            before = set(found)
-            found |= {pid for pid, parent in parents.items() if parent in before}
-        return found
-
-    @staticmethod
-    def is_stepd(args, node):
-        return bool(args) and args[0].startswith(b"slurmstepd") and node.encode() in args
+                if b"SLURM_CONF=" + os.fsencode(self.env["SLURM_CONF"]) in environ and b"SLURMD_NODENAME=" + node.encode() in environ:
+                    tasks.add(int(pid))
+        # A stepd is no child of slurmd's, and names no node; its tasks do.
+        stepds = {parents[pid] for pid in tasks if b"".join(runs.cmdline(parents[pid])).startswith(b"slurmstepd")}
+        return [self.daemons[node].pid, *stepds, *(tasks - stepds)]
 
     def kill_node(self, name):
         """Slurm sees the loss when it next looks, or is told by `mark_down`."""
@@ -226,4 +214,4 @@ class Slurm:
         assert self.wait(self.is_up, *self.daemons), self.ask("sinfo", "-N") + self.logs()
 
     def logs(self):
-        return "\n".join(f"--- {p.name}\n{p.read_text(errors='replace')[-3000:]}" for p in sorted(self.place.glob("*.[ol]*[gt]")))
+        return "\n".join(f"--- {p.name}\n{p.read_text(errors='replace')[-2000:]}" for p in [self.place / "slurmctld.log"])

@@ -45,8 +45,9 @@ int render_slurm(const struct render_facts *f, struct arena *a, struct buf *out,
                "#SBATCH --requeue\n"
                "#SBATCH --open-mode=append\n"
                "#SBATCH --output=%s-%%j.log\n"
-               "srun --ntasks-per-node=1 --cpus-per-task=%d --kill-on-bad-exit=0 ",
-               f->stop_s, f->name, f->cores); // srun inherits no --cpus-per-task
+               "srun --ntasks-per-node=1 --cpus-per-task=%d --kill-on-bad-exit=0 --wait=%d ",
+               f->stop_s, f->name, f->cores, // srun inherits no --cpus-per-task
+               f->stop_s);                   // once one has ended, the node of another may be lost
     render_command(f, print_word, out);
     buf_printf(out,
                "\n"
