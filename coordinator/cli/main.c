@@ -113,6 +113,18 @@ static const struct verb verbs[] = {
      "to `weft run`, what names of the job are; a URL only as NAME=@/PATH, of a file where the job "
      "runs.",
      0},
+    {"sbatch", "JOB.yaml", "give a job to Slurm; sbatch's own options stand behind --",
+     F(SET) | F(PER_NODE) | F(WRITE_RATE) | F(DEVICE) | F(DEVICE_FILE) | F(QUEUE) | F(SINK) |
+         F(NOTIFY) | F(JSON),
+     1, ARGS_MAX, verb_sbatch,
+     "As in `weft sbatch job.yaml --per-node 8 -- --time=4:00:00 --account=me`: submits what `weft "
+     "render\n"
+     "--for slurm` prints, as you. A job that does not fit, or whose data is not there, is refused "
+     "before it\n"
+     "waits. At a time limit, when it is preempted and when a node is lost it is queued again and "
+     "continues.\n"
+     "`weft why NAME` in the job file's folder says what it waits for and what it did.",
+     0},
     {"schema", "", "every key of a job file", F(MARKDOWN) | F(JSON), 0, 0, verb_schema, NULL, 0},
     {"model", "list|show NAME|check FILE|new NAME",
      "models that come with weft, and what one of your own is", F(SET) | F(JSON), 1, 2, verb_model,

@@ -10,42 +10,27 @@
 #include <unistd.h>
 
 #include "common/base/buf.h"
-#include "common/base/child.h"
 #include "common/base/clock.h"
 #include "common/base/plain.h"
-#include "common/base/system.h"
 #include "common/ckpt/store.h"
 #include "common/job/until.h"
+#include "coordinator/cli/slurm_call.h"
 
 #define ASK_NS (10 * CLOCK_S) // for squeue's answer
-enum { TIME_LEFT_MAX = 256, SAVES = 2, STEPS = 3, ENDS_MS = 5000 };
+enum { SAVES = 2, STEPS = 3, ENDS_MS = 5000 };
 
 static int64_t ask_squeue(const char *job)
 {
-    char path[4096], squeue[] = "squeue", header[] = "-h", select[] = "-j", format[] = "-o",
-                     left[] = "%L", id[32];
+    char squeue[] = "squeue", header[] = "-h", select[] = "-j", format[] = "-o", left[] = "%L",
+         id[32];
     char *argv[] = {squeue, header, select, id, format, left, NULL};
     struct buf answer = {0};
-    pid_t pid;
-    int p[2], status = 0;
     int64_t seconds = -1;
     snprintf(id, sizeof id, "%s", job);
-    if (strlen(id) != strspn(id, "0123456789") ||
-        system_find_program("squeue", path, sizeof path, NULL) || pipe2(p, O_CLOEXEC))
-        return -1;
-    int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
-    const struct child_file files[] = {{p[1], 1}, {null, 2}, {-1, -1}};
-    const struct child_start start = {.program = path, .argv = argv, .files = files};
-    int failed = child_start(&start, &pid);
-    close(p[1]);
-    if (null >= 0)
-        close(null);
-    if (!failed) {
-        bool whole = child_read(p[0], TIME_LEFT_MAX, clock_mono_ns() + ASK_NS, &answer);
-        if (child_end(pid, whole ? CLOCK_S : 0, &status) && whole && !status)
-            seconds = until_read_time_left(buf_str(&answer));
-    }
-    close(p[0]);
+    if (strlen(id) == strspn(id, "0123456789") &&
+        !slurm_call(&(struct slurm_call){.argv = argv, .quiet = true, .wait_ns = ASK_NS}, &answer,
+                    NULL))
+        seconds = until_read_time_left(buf_str(&answer));
     buf_clear(&answer);
     return seconds;
 }

@@ -38,6 +38,7 @@ int verb_import(const struct verb *v, const struct args *a);
 int verb_data(const struct verb *v, const struct args *a);
 int verb_plot(const struct verb *v, const struct args *a);
 int verb_run(const struct verb *v, const struct args *a);
+int verb_sbatch(const struct verb *v, const struct args *a);
 int verb_submit(const struct verb *v, const struct args *a);
 int verb_jobs(const struct verb *v, const struct args *a);
 int verb_status(const struct verb *v, const struct args *a);

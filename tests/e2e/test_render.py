@@ -281,7 +281,7 @@ def test_the_script_starts_weft_once_a_node(job, tmp_path):
     code, srun, scontrol = run_script(tmp_path, script)
     grace = said(job)["grace_s"]
     assert (code, scontrol) == (0, None)
-    assert srun == ["--ntasks-per-node=1", "--cpus-per-task=8", "--kill-on-bad-exit=0", "weft", "run", "--grace",
+    assert srun == ["--ntasks-per-node=1", "--cpus-per-task=8", "--kill-on-bad-exit=0", f"--wait={grace + 30}", "weft", "run", "--grace",
                     f"{grace}s", "--", job]
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A real Slurm of four nodes (tests/support/slurm.py): the batch script of `weft render` trains over all of them, and comes
-to the digests of an undisturbed run through a time limit, preemption, the loss of a node and of the leader's."""
+"""A real Slurm of four nodes (tests/support/slurm.py): `weft sbatch` trains over all of them, and comes to the digests of
+an undisturbed run through a time limit, preemption, the loss of a node and of the leader's."""
 import json
 
 import pytest
@@ -38,13 +38,13 @@ def calm(calm_of, tmp_path_factory, noise):
 
 
 class Submitted:
-    """A job in Slurm's queue: as `weft render` says it."""
+    """A job in Slurm's queue."""
 
     def __init__(self, cluster, run, *options, words=()):
         self.cluster, self.run = cluster, run
-        script = run.place / "batch.sh"
-        script.write_text(runs.weft("render", "--for", "slurm", str(run.file), "--per-node", "1", *words).out)
-        self.id = cluster.call("sbatch", "--parsable", *options, str(script), cwd=run.place).out.strip()
+        end = cluster.call(runs.WEFT, "sbatch", str(run.file), "--per-node", "1", "--json", *words, "--", *options, cwd=run.place)
+        self.said = json.loads(end.out)
+        self.id = self.said["job"]
 
     def log(self):
         return "\n".join(p.read_text(errors="replace") for p in self.run.place.glob(f"*-{self.id}.log"))

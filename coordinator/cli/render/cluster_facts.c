@@ -208,7 +208,9 @@ void render_head(const struct render_facts *f, const char *title, struct buf *ou
 void render_command(const struct render_facts *f, void (*word)(const char *text, struct buf *out),
                     struct buf *out)
 {
-    buf_printf(out, "weft run --grace %ds", f->grace_s);
+    if (f->o->program)
+        word(f->o->program, out);
+    buf_printf(out, "%s run --grace %ds", f->o->program ? "" : "weft", f->grace_s);
     for (int i = 0; i < f->o->nflags; i++) {
         buf_printf(out, " %s ", f->o->flags[i].flag);
         word(f->o->flags[i].value, out);

@@ -29,10 +29,11 @@ struct render_flag { // of the `weft run` that is started
 // What no plan says. Texts are borrowed.
 struct render_options {
     enum render_kind kind;
-    const char *file;   // absolute path of the job file
-    const char *folder; // that it is in
-    int per_node;       // devices that a node has; 0: eight, or for systemd all
-    uint64_t rate;      // bytes a second that the storage takes; 0: nobody has measured it
+    const char *file;    // absolute path of the job file
+    const char *folder;  // that it is in
+    const char *program; // path of weft on the nodes; null: "weft", in PATH
+    int per_node;        // devices that a node has; 0: eight, or for systemd all
+    uint64_t rate;       // bytes a second that the storage takes; 0: nobody has measured it
     const char *image, *claim, *mount, *queue, *secret, *user; // null: the kind's own
     const struct render_flag *flags;
     int nflags;

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// Calls of Slurm's programs (squeue, sbatch), as the user who called weft. Inside coordinator/cli/ only.
+#pragma once
+#include <stdint.h>
+
+#include "common/base/buf.h"
+#include "common/base/err.h"
+
+struct slurm_call {
+    char *const *argv; // ended by null; argv[0] is looked for in PATH
+    const char *input; // its standard input; null: none
+    bool quiet;        // what it says on standard error is not shown
+    int64_t wait_ns;   // then it is killed
+};
+// Appends what it prints to `out`. ERR_NOTFOUND: there is no such program; ERR_REFUSED: it ended otherwise
+// than with 0; ERR_TIMEOUT: it was killed. Of what it printed the first 64 KiB count.
+int slurm_call(const struct slurm_call *c, struct buf *out, struct err *e);

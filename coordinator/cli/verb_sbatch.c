@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+// weft sbatch: gives a job to Slurm, as the user who calls it. The batch script is that of `weft render --for
+// slurm`; what could only fail once its turn has come is refused here. By what is written beside the job
+// file `weft why` finds the run again (slurm_record.h).
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+#include "common/base/plain.h"
+#include "coordinator/cli/cli_print.h"
+#include "coordinator/cli/data_files.h"
+#include "coordinator/cli/render_job.h"
+#include "coordinator/cli/slurm_call.h"
+#include "coordinator/cli/slurm_record.h"
+
+#define WAIT_NS (120 * CLOCK_S) // sbatch itself asks for a while where Slurm does not answer
+
+// The job gets this environment, and would not choose between two schedulers.
+static int check_environment(const struct verb *v)
+{
+    static const char *const others[] = {"JOB_COMPLETION_INDEX", "PET_NODE_RANK", "PET_NNODES",
+                                         "RANK", "WORLD_SIZE"};
+    struct err e = {0};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        const char *value = getenv(others[i]);
+        if (!value || !*value)
+            continue;
+        err_set(&e, ERR_INVALID,
+                "%s is set: sbatch hands it to the job, which would find two schedulers' variables "
+                "and refuse to start",
+                others[i]);
+        complain(v, e.text, "the environment", "unset it here");
+        return CLIENT_USAGE;
+    }
+    return CLIENT_OK;
+}
+
+static int check_data(const struct verb *v, const struct job *job, struct arena *a)
+{
+    struct data_fault faults[DATA_FAULTS_MAX];
+    int n = data_faults_find(job, a, faults);
+    for (int i = 0; i < n; i++)
+        complain(v, arena_printf(a, "%s: %s", faults[i].key, faults[i].why), NULL,
+                 i + 1 < n ? "as below"
+                           : "mend it; where the nodes alone see it: weft render --for slurm "
+                             "JOB.yaml | sbatch");
+    return n ? CLIENT_USAGE : CLIENT_OK;
+}
+
+// Its answer is "ID" or "ID;CLUSTER".
+static int submit(const struct verb *v, const struct args *f, const char *script, char id[SLURM_ID],
+                  struct arena *a)
+{
+    char **argv = arena_array(a, char *, f->npos + 2);
+    struct buf answer = {0};
+    struct err e = {0};
+    argv[0] = arena_strdup(a, "sbatch");
+    argv[1] = arena_strdup(a, "--parsable");
+    for (int i = 1; i < f->npos; i++)
+        argv[i + 1] = arena_strdup(a, f->pos[i]);
+    argv[f->npos + 1] = NULL;
+    int rc = slurm_call(&(struct slurm_call){.argv = argv, .input = script, .wait_ns = WAIT_NS},
+                        &answer, &e);
+    size_t n = strspn(buf_str(&answer), "0123456789");
+    if (!rc && (!n || n >= SLURM_ID || !strchr("\n;", buf_str(&answer)[n])))
+        rc = err_set(&e, ERR_DATA, "sbatch answered '%.60s' and no number", buf_str(&answer));
+    if (!rc)
+        snprintf(id, SLURM_ID, "%.*s", (int)n, buf_str(&answer));
+    buf_clear(&answer);
+    if (rc)
+        complain(v, e.text, rc == ERR_NOTFOUND ? getenv("PATH") : NULL,
+                 rc == ERR_NOTFOUND  ? "call it where Slurm's commands are (a login node; `module "
+                                       "load slurm`), or copy what `weft render --for slurm` prints"
+                 : rc == ERR_TIMEOUT ? "see with `squeue --me` whether it was taken"
+                                     : "mend what sbatch says above; its options stand behind --");
+    return rc ? CLIENT_REFUSED : CLIENT_OK;
+}
+
+static void print_submitted(const struct args *f, const struct rendered *r, const char *id)
+{
+    struct buf out = {0};
+    struct json_out w;
+    const struct render_facts *facts = &r->facts;
+    if (f->json) {
+        json_print_start(&w, &out, true);
+        json_str(&w, "job", id);
+        json_str(&w, "name", r->job.name);
+        json_int(&w, "nodes", facts->nodes);
+        json_int(&w, "devices_per_node", facts->per_node);
+        json_int(&w, "grace_s", facts->grace_s);
+        json_print_end(&w);
+    } else
+        buf_printf(&out,
+                   "%s  %s: %d node%s, %d device%s on each; its log is %s-%s.log\n"
+                   "weft why %s says what it waits for and what it did; scancel %s saves and ends "
+                   "it\n",
+                   id, r->job.name, facts->nodes, facts->nodes == 1 ? "" : "s", facts->per_node,
+                   facts->per_node == 1 ? "" : "s", facts->name, id, r->job.name, id);
+    put_out(&out);
+}
+
+int verb_sbatch(const struct verb *v, const struct args *f)
+{
+    struct arena a = {0};
+    struct rendered r = {0};
+    char id[SLURM_ID], program[PATH_MAX] = "";
+    struct err e = {0};
+    if (f->npos > 1 && f->pos[1][0] != '-')
+        return usage(v, "behind JOB.yaml stand options of sbatch, after a --");
+    if (readlink("/proc/self/exe", program, sizeof program - 1) < 0)
+        return usage(v, "/proc is not mounted");
+    int rc = check_environment(v);
+    rc = rc ? rc : render_job(v, f, RENDER_SLURM, program, &a, &r);
+    rc = rc ? rc : check_data(v, &r.job, &a);
+    rc = rc ? rc : submit(v, f, buf_str(&r.text), id, &a);
+    if (!rc) {
+        print_submitted(f, &r, id);
+        if (slurm_record_write(r.options.folder, r.job.name, id, r.job.checkpoint.dir, &e))
+            plain_error("weft sbatch: `weft why %s` will not find it: %s", r.job.name, e.text);
+    }
+    buf_clear(&r.text);
+    arena_clear(&a);
+    return rc;
+}
