@@ -103,7 +103,7 @@ RANK_SRC    += $(addprefix save/,saver snapshot)
 RANK_SRC    += $(addprefix train/,train trainer job_history take_source inputs feed evaluate sampling choice algorithms asked pace device_use detail)
 RANK_SRC    := $(RANK_SRC:%=worker/rank/%.c)
 
-CLI_SRC     := main flags completion manual cli_link cli_print message_json progress log_order request resolved_job source_look data_files run_record run_left several run_lead run_agent up_order up_member slurm_call slurm_record render_job time_limit run_begin own_coordinator own_worker stored job_rows job_scores held_text allocation leader_file local_ranks generation bar live job_curve
+CLI_SRC     := main flags completion manual cli_link cli_print message_json progress log_order request resolved_job source_look data_files run_record run_left several run_lead run_agent up_order up_member run_history slurm_queue slurm_call slurm_record render_job time_limit run_begin own_coordinator own_worker stored job_rows job_scores held_text allocation leader_file local_ranks generation bar live job_curve
 # Each holds the verbs that its name says.
 CLI_SRC     += verb_act verb_data verb_delete verb_doctor verb_eval verb_files verb_generate verb_jobs verb_logs verb_metrics verb_model verb_plan verb_plot verb_render verb_run verb_sbatch verb_submit verb_up verb_watch verb_weights verb_why
 CLI_SRC     += render/cluster_facts render/kubernetes render/slurm render/systemd

@@ -279,6 +279,7 @@ static bool take_status(struct progress *p, const Weft__V1__JobStatus *s)
     snprintf(p->name, sizeof p->name, "%s", s->name);
     snprintf(p->store, sizeof p->store, "%s", s->store);
     p->state = s->state;
+    p->failure = s->failure;
     p->step = s->step;
     p->steps = s->steps;
     p->checkpoint = s->checkpoint_step;

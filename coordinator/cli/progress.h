@@ -23,6 +23,7 @@ struct progress {
     struct buf above;            // to be printed with the next one, above it
     char job[64], name[80], store[600];
     Weft__V1__JobState state;
+    int failure; // the exit code that says why it failed; 0: none does
     uint64_t attempt;
     uint64_t event; // seq of the newest that was shown, or that the job had when it was first seen
     int64_t step, steps, checkpoint, checkpoint_attempt;

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/attempt/life.h"
 #include "common/base/cores.h"
 #include "common/base/folder.h"
 #include "common/base/plain.h"
@@ -37,6 +38,8 @@ static int check_data(struct run *r)
     int n = data_faults_find(&r->job, &r->arena, faults);
     for (int i = 0; i < n; i++)
         (void)report_key(r, faults[i].key, faults[i].why);
+    if (n && r->lead.s.a.kind != ALLOCATION_NONE)
+        return faults[0].absent ? RANK_EXIT_ABSENT : RANK_EXIT_DATA; // as its ranks would end
     return n ? CLIENT_USAGE : CLIENT_OK;
 }
 

@@ -27,9 +27,11 @@
 #include "coordinator/cli/cli_link.h"
 #include "coordinator/cli/request.h"
 #include "coordinator/cli/run_record.h"
+#include "coordinator/cli/slurm_record.h"
 
 enum {
     LOOK_MS = 1000,
+    KEEP_LOOKS = 5, // so often looks are made before the history is kept once more
     GONE_S = 15, // a host that is away for as long does not come back, where nobody starts it again
     TOKEN_HOSTS = 1000000, // a pod that comes again is another host
 };
@@ -158,6 +160,7 @@ int lead_find(struct lead *l, const struct job *job, const char *base)
         return CLIENT_OK;
     snprintf(l->kind, sizeof l->kind, "%s", job_device_kind(job->resources.kind));
     l->devices = job->resources.devices;
+    snprintf(l->base, sizeof l->base, "%s", base);
     int rc = several_open(&l->s, job, base, &e);
     if (rc) {
         complain(l->verb, e.text, *l->s.place ? l->s.place : l->s.root,
@@ -327,6 +330,22 @@ static bool check_hosts(struct lead *l, const struct hosts *h, bool *complete, i
     return false;
 }
 
+// Keeps what the job did until now. That it cannot is no reason to stop.
+static void keep_history(const struct lead *l, struct cli_link *link)
+{
+    Weft__V1__JobRequest req;
+    ProtobufCMessage *m = NULL;
+    enum rpc_code code;
+    weft__v1__job_request__init(&req);
+    char name[sizeof l->s.name];
+    req.job = memcpy(name, l->s.name, sizeof name);
+    if (cli_link_try(link, LINK_WHY, &req.base, LINK_TIMEOUT_S * CLOCK_S, &m, &code, NULL))
+        return;
+    (void)run_history_write(l->s.root, l->s.name, l->before,
+                            (const Weft__V1__WhyReply *)(const void *)m, NULL);
+    cli_link_free(m);
+}
+
 static void *look_after(void *arg)
 {
     struct lead *l = arg;
@@ -335,7 +354,7 @@ static void *look_after(void *arg)
     bool dialled = !cli_link_dial(&link, l->verb, l->address, "", NULL);
     bool complete = false;
     int64_t missing_ns = 0;
-    while (poll(&p, 1, LOOK_MS) == 0) {
+    for (int looks = 1; poll(&p, 1, LOOK_MS) == 0; looks++) {
         struct leader_file now;
         struct hosts h;
         if (!leader_file_read(l->s.root, l->s.name, &l->s.secret, &now, NULL) &&
@@ -347,7 +366,11 @@ static void *look_after(void *arg)
         if (dialled && !l->stopping && !ask_hosts(l, &link, &h) && !l->stopping &&
             !check_hosts(l, &h, &complete, &missing_ns))
             break;
+        if (dialled && looks % KEEP_LOOKS == 0)
+            keep_history(l, &link);
     }
+    if (dialled)
+        keep_history(l, &link);
     cli_link_close(&link);
     return NULL;
 }
@@ -370,6 +393,10 @@ int lead_begin(struct lead *l, const struct own_coordinator *o, int stop, struct
     rc = rc ? rc : tls_token_make(l->tls, &what, clock_wall_ms() / 1000, f->token, e);
     rc = rc ? rc : leader_file_write(l->s.root, l->s.name, &l->s.secret, f, e);
     l->published = !rc;
+    if (!rc)
+        (void)run_history_read(l->s.root, l->s.name, &l->before, NULL);
+    if (!rc && l->s.a.kind == ALLOCATION_SLURM && getenv("SLURM_JOB_ID"))
+        (void)slurm_record_write(l->base, l->s.name, getenv("SLURM_JOB_ID"), l->s.root, NULL);
     if (!rc && pthread_create(&l->thread, NULL, look_after, l))
         rc = err_set(e, ERR_IO, "cannot start a thread");
     l->watches = !rc;
@@ -395,6 +422,9 @@ int lead_end(struct lead *l, int code, int signal)
         pthread_join(l->thread, NULL);
     }
     l->watches = false;
+    if (l->before)
+        cli_link_free(l->before);
+    l->before = NULL;
     code = l->code ? l->code : several_exit(code, signal);
     if (l->published) {
         if (leader_file_end(l->s.root, l->s.name, &l->s.secret, l->file.id, code, &e))

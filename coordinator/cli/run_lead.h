@@ -16,6 +16,7 @@
 
 #include "coordinator/cli/own_coordinator.h"
 #include "coordinator/cli/own_worker.h"
+#include "coordinator/cli/run_history.h"
 #include "coordinator/cli/several.h"
 #include "coordinator/cli/verbs.h"
 
@@ -25,9 +26,11 @@ struct lead {
     struct own_worker *worker; // whose signals are read already
     struct leader_file file;
     char tls[4200], listen[64];
-    char kind[16];       // of the job's devices
-    int64_t devices;     // of the job
-    const char *address; // of its coordinator, on this node
+    char base[4096];            // folder of the job file
+    char kind[16];              // of the job's devices
+    int64_t devices;            // of the job
+    const char *address;        // of its coordinator, on this node
+    Weft__V1__WhyReply *before; // what the starts before this one did; null: nothing is known
     pthread_t thread;
     bool leads; // nobody else does, as far as can be seen, and the place is its own
     bool published, watches, ended;

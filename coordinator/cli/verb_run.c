@@ -89,8 +89,8 @@ static int report_finished(struct run *r)
             snprintf(from, sizeof from,
                      " give more train.steps to continue from step %lld, which is left,",
                      (long long)step);
-        const char *todo = arena_printf(&r->arena, "put it back,%s or %s", from, r->start_over);
-        complain(r->verb, e.text, r->record.store, todo);
+        complain(r->verb, e.text, r->record.store,
+                 arena_printf(&r->arena, "put it back,%s or %s", from, r->start_over));
         return CLIENT_FAILED;
     }
     show_result(r);
@@ -171,8 +171,7 @@ static void raise_flag(int fd)
 
 static bool is_raised(int fd)
 {
-    struct pollfd p = {.fd = fd, .events = POLLIN};
-    return poll(&p, 1, 0) == 1;
+    return poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, 0) == 1;
 }
 
 static void on_stopped(void *ctx)
@@ -645,6 +644,7 @@ static int run_job(struct run *r)
     rc = open_run(r, &e) ? CLIENT_FAILED : run_threads(r, &e);
     if (rc == CLIENT_INTERRUPTED && r->late)
         rc = SEVERAL_AGAIN;
+    rc = rc == CLIENT_FAILED && r->progress.failure ? r->progress.failure : rc;
     rc = lead_end(&r->lead, rc, r->worker.signal);
     cli_link_close(&r->link);
     stop_coordinator(r, true);

@@ -2,11 +2,19 @@
 // weft why: a job's history. It prints every event with its time (checkpoints in a row as one), what
 // the job waits for, where the time went, and goodput: the share of `running` in all time, without
 // what a person held the job for, what it spent failed or cancelled, and what nobody measured.
+// Of a run in Slurm it joins what squeue says with what the job's starts have left (run_history.h).
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
+#include "common/base/folder.h"
+#include "common/base/plain.h"
 #include "coordinator/cli/cli_link.h"
 #include "coordinator/cli/message_json.h"
+#include "coordinator/cli/run_history.h"
+#include "coordinator/cli/slurm_queue.h"
+#include "coordinator/cli/slurm_record.h"
 
 // The share of the time in which the job ran, of all in which it was meant to; below 0: there was none.
 static double find_goodput(const Weft__V1__WhyReply *r)
@@ -157,12 +165,64 @@ static void print_text(const Weft__V1__WhyReply *r, bool full, struct buf *out)
         print_lines(out, "next: ", r->next);
 }
 
-static void print_json(const Weft__V1__WhyReply *r, struct buf *out)
+// ---- in Slurm ----
+
+struct slurm_said {
+    struct slurm_record record;
+    struct slurm_line line[SLURM_LINES];
+    int n;
+    char why[400]; // squeue says nothing; "": it does
+};
+
+static void print_slurm(const struct slurm_said *s, struct buf *out)
+{
+    if (*s->why)
+        plain_line(out, "Slurm's job %s: %s", s->record.job, s->why);
+    for (int i = 0; i < s->n; i++) {
+        const struct slurm_line *l = &s->line[i];
+        const char *means = slurm_reason_means(l->reason),
+                   *plural = l->nodes[1] || *l->nodes != '1' ? "s" : "";
+        if (strcmp(l->state, "PENDING") == 0)
+            plain_line(
+                out,
+                "Slurm's job %s: PENDING (%s)%s%s; %s node%s, submitted %s, expected to start: %s",
+                l->id, l->reason, means ? ": " : "", means ? means : "", l->nodes, plural,
+                l->submitted, l->starts);
+        else
+            plain_line(out, "Slurm's job %s: %s; %s node%s, submitted %s, started %s, ran %s",
+                       l->id, l->state, l->nodes, plural, l->submitted, l->starts, l->ran);
+    }
+}
+
+static void json_slurm(struct json_out *w, const struct slurm_said *s)
+{
+    if (!s) {
+        json_null(w, "slurm");
+        return;
+    }
+    json_array(w, "slurm");
+    for (int i = 0; i < s->n; i++) {
+        const struct slurm_line *l = &s->line[i];
+        json_object(w, NULL);
+        json_str(w, "job", l->id);
+        json_str(w, "state", l->state);
+        json_str(w, "reason", l->reason);
+        json_str(w, "nodes", l->nodes);
+        json_str(w, "submitted", l->submitted);
+        json_str(w, "starts", l->starts);
+        json_str(w, "ran", l->ran);
+        json_end(w);
+    }
+    json_end(w);
+}
+
+static void print_json(const Weft__V1__WhyReply *r, const struct slurm_said *s, struct buf *out)
 {
     struct json_out w;
     double goodput = find_goodput(r);
     json_print_start(&w, out, true);
     json_members(&w, &r->base);
+    json_slurm(&w, s);
     if (goodput < 0)
         json_null(&w, "goodput");
     else
@@ -170,12 +230,65 @@ static void print_json(const Weft__V1__WhyReply *r, struct buf *out)
     json_print_end(&w);
 }
 
+static void show(const Weft__V1__WhyReply *r, const struct slurm_said *s, const struct args *a)
+{
+    struct buf out = {0};
+    if (a->json)
+        print_json(r, s, &out);
+    else {
+        if (s)
+            print_slurm(s, &out);
+        print_text(r, a->full, &out);
+    }
+    put_out(&out);
+}
+
+// Whether the newest run of this name that was started in this folder is one of Slurm's.
+static bool is_in_slurm(const struct args *a, struct slurm_record *out)
+{
+    const char *named = getenv("WEFT_COORDINATOR");
+    char path[100];
+    struct stat own, slurm;
+    struct err e = {0};
+    if (a->coordinator || (named && *named) || !folder_name_ok(a->pos[0]))
+        return false;
+    snprintf(path, sizeof path, ".weft/%s/job", a->pos[0]);
+    bool alone = !stat(path, &own);
+    snprintf(path, sizeof path, ".weft/%s.slurm", a->pos[0]);
+    if (stat(path, &slurm) || (alone && own.st_mtime > slurm.st_mtime))
+        return false;
+    if (!slurm_record_read(".", a->pos[0], out, &e))
+        return true;
+    plain_error("weft why: of a run in Slurm nothing is looked for: %s", e.text);
+    return false;
+}
+
+static int explain_in_slurm(const struct args *a, struct slurm_said *s)
+{
+    Weft__V1__WhyReply none, *r = NULL;
+    struct err e = {0};
+    if (slurm_queue_ask(s->record.job, s->line, &s->n, &e))
+        snprintf(s->why, sizeof s->why, "%s", e.text);
+    else if (!s->n)
+        snprintf(s->why, sizeof s->why, "it is not in Slurm's queue any more");
+    e = (struct err){0};
+    if (run_history_read(s->record.root, a->pos[0], &r, &e))
+        plain_error("weft why: what it did is not known%s: %s",
+                    e.code == ERR_NOTFOUND ? " yet" : "", e.text);
+    weft__v1__why_reply__init(&none);
+    show(r ? r : &none, s, a);
+    cli_link_free(r);
+    return CLIENT_OK;
+}
+
 int verb_why(const struct verb *v, const struct args *a)
 {
+    static struct slurm_said slurm;
     Weft__V1__JobRequest req;
     struct cli_link l = {0};
-    struct buf out = {0};
     ProtobufCMessage *m;
+    if (is_in_slurm(a, &slurm.record))
+        return explain_in_slurm(a, &slurm);
     weft__v1__job_request__init(&req);
     int rc = cli_link_open(&l, v, a);
     if (rc)
@@ -183,12 +296,7 @@ int verb_why(const struct verb *v, const struct args *a)
     req.job = arena_strdup(&l.arena, a->pos[0]);
     rc = cli_link_ask(&l, LINK_WHY, &req.base, &m);
     if (!rc) {
-        const Weft__V1__WhyReply *r = (const Weft__V1__WhyReply *)(const void *)m;
-        if (a->json)
-            print_json(r, &out);
-        else
-            print_text(r, a->full, &out);
-        put_out(&out);
+        show((const Weft__V1__WhyReply *)(const void *)m, NULL, a);
         cli_link_free(m);
     }
     cli_link_close(&l);

@@ -122,12 +122,12 @@ struct job_record {
     int nfailures;
     bool committed_since; // since the last rank failure a checkpoint was committed, and is there
     int64_t same_failure_step;
-    int same_failures, restarts;   // the first: the same failure at that step, in a row
-    int no_progress;               // attempts in a row that completed no step
-    int64_t not_before_ms;         // backoff
-    int64_t spent_ms[TIME_KINDS];  // where its time went
-    int64_t counted_ns;            // until when that is counted; 0: not begun
-    int64_t counted_ms;            // the wall clock then
+    int same_failures, restarts;  // the first: the same failure at that step, in a row
+    int no_progress, failure;     // attempts in a row without a step; exit code of why it FAILED, 0
+    int64_t not_before_ms;        // backoff
+    int64_t spent_ms[TIME_KINDS]; // where its time went
+    int64_t counted_ns;           // until when that is counted; 0: not begun
+    int64_t counted_ms;           // the wall clock then
     char counted_boot[CLOCK_BOOT]; // of the machine whose monotonic clock counted_ns is
     int64_t since_ckpt_ms;         // of running, not saved since: what a failure would lose
     uint64_t events;               // number of the newest event

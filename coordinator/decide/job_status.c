@@ -171,6 +171,7 @@ Weft__V1__JobStatus *job_status(const struct job_record *j, struct arena *a)
     s->newest_event = j->events;
     s->checkpoint_attempt = j->committed_attempt;
     s->exit = job_state_ended(j->state) || j->state == JOB_HELD ? job_exit_code(j) : -1;
+    s->failure = j->state == JOB_FAILED ? j->failure : 0;
     s->priority = j->priority;
     s->ranks = j->ranks;
     s->owner = arena_strdup(a, j->owner);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/attempt/life.h"
 #include "common/base/heap.h"
 #include "coordinator/decide/attempt_leader.h"
 
@@ -138,8 +139,10 @@ enum job_state recover_goal(struct attempt *at, const struct fault *f)
         set_wait(at, has_stepped(at));
         return JOB_STARTING;
     }
-    if (goal == JOB_FAILED)
+    if (goal == JOB_FAILED) {
         heap_set(&at->job->diagnosis, f->text);
+        at->job->failure = f->sign == SIGN_EXIT ? f->code : RANK_EXIT_CONFIG;
+    }
     return goal;
 }
 
@@ -147,6 +150,7 @@ void recover_forgive(struct job_record *j)
 {
     j->nfailures = 0;
     j->same_failures = j->no_progress = 0;
+    j->failure = 0;
     j->start_noticed = false;
     j->stalled_at = 0;
     j->committed_since = false;

@@ -96,6 +96,7 @@ static const struct column job_columns[] = {
     {JOB(NUMBER, committed_since)},
     {JOB(NUMBER, same_failure_step)},
     {JOB(NUMBER, same_failures)},
+    {JOB(NUMBER, failure)},
     {JOB(NUMBER, no_progress)},
     {JOB(NUMBER, not_before_ms)},
     {JOB(NUMBER, restarts)},

@@ -7,6 +7,7 @@ import json
 import os
 import random
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -224,8 +225,25 @@ def test_a_leader_that_cannot_work_ends_its_agents_with_it(pair):
     bad = ("-s", "data.train.images=nowhere")
     pair.start(*bad)
     codes, ends = pair.codes()
-    assert codes[0] == 78 and codes[1] == 78 and "nowhere" in ends[0].err, ends
-    assert "index 1: the leader ended with 78" in ends[1].err, ends[1]
+    assert codes == [66, 66] and "nowhere" in ends[0].err, ends
+    assert "index 1: the leader ended with 66" in ends[1].err, ends[1]
+
+
+@pytest.mark.parametrize("broken, code", [("gone", 66), ("cut short", 65)])
+def test_a_job_that_fails_for_its_data_ends_with_the_code_that_says_so(pair, noise, broken, code):
+    """Its data breaks while it is stopped: what continues is not held against its files before its ranks are."""
+    images = pair.run.place / "images"
+    shutil.copy(pair.run.job["data"]["train"]["images"], images)
+    data = {**pair.run.job["data"], "train": {**pair.run.job["data"]["train"], "images": str(images)}}
+    pair.run.save_job({**pair.run.job, "data": data})
+    pair.start("-s", "train.steps=1000000")
+    await_checkpoint(pair)
+    pair.processes[0].terminate()
+    assert pair.codes()[0] == [75, 75]
+    images.unlink() if broken == "gone" else os.truncate(images, 1000)
+    pair.start("-s", "train.steps=1000000")
+    codes, ends = pair.codes()
+    assert codes == [code, code] and "FAILED" in ends[0].out, ends
 
 
 # ---- who stands before the door ---------------------------------------------------------------------

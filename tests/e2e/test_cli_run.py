@@ -149,7 +149,7 @@ def test_a_run_continues_where_its_data_is_gone_and_a_new_one_is_refused(small, 
     (small.place / "x").unlink()
     longer = ("-s", "data.train.images=x", "-s", "train.steps=40")
     again = weft_run(small, *longer)
-    assert again.code == 1 and "FAILED" in again.out and "cannot open" in again.out, again  # its ranks say what they miss
+    assert again.code == 66 and "FAILED" in again.out and "cannot open" in again.out, again  # its ranks say what they miss
     refused = weft_run(small, *longer, "--new")
     assert refused.code == 2 and "cannot open" in refused.err, refused
     assert not list(state_folder(small).glob("old-*"))

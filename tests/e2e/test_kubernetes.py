@@ -195,4 +195,4 @@ def test_a_job_that_can_only_fail_is_not_started_again(rendered):
     """The other pod ends when it is asked to, also where it has just begun: it is process 1, which no signal ends by itself."""
     job = rendered("-s", "data.train.images=absent")
     assert not job.run() and job.started == 2, (job.codes, job.logs())
-    assert (job.codes[0], job.codes[1][1]) in [((0, 78), 75), ((0, 78), 143)], (job.codes, job.logs())
+    assert (job.codes[0], job.codes[1][1]) in [((0, 66), 75), ((0, 66), 143)], (job.codes, job.logs())

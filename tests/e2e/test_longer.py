@@ -95,7 +95,7 @@ def test_a_run_whose_first_try_trained_nothing_starts_again_as_another_training(
     run = runs.Run(place, runs.job(toy, 2), "mine")
     (place / "taken").touch()
     first = runs.weft("run", str(run.file), "-s", "checkpoint.dir=taken/ckpt")
-    assert first.code == 1 and "Not a directory" in first.out + first.err, first
+    assert first.code == 78 and "Not a directory" in first.out + first.err, first
     end = runs.weft("run", str(run.file), "-s", "train.seed=4")
     assert end.code == 0 and "it has saved nothing yet: it starts again with another train.seed" in end.err, end
     end = runs.weft("run", str(run.file), "-s", "train.seed=5")

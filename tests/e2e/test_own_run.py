@@ -113,7 +113,7 @@ def test_a_held_run_that_is_resumed_says_who_continues_it(living):
 def test_steps_that_are_not_finite_at_the_end_fail_the_run_and_are_in_its_history(place, toy):
     run = runs.Run(place, runs.job(toy, 1, train__steps=9, schedule__value=1e6, optimizer__kind="sgd"), "mine")
     end = runs.weft("run", str(run.file))
-    assert end.code == 1 and "FAILED" in end.out and not run.checkpoints(), end
+    assert end.code == 65 and "FAILED" in end.out and not run.checkpoints(), end
     why = ask(run, "why", "test")
     assert re.search(r"not finite for \d steps in a row, up to the last, 9", why.out), why
     assert re.search(r" dropped .* its update is dropped \(\d so far\)", why.out), why
@@ -248,7 +248,7 @@ def test_a_run_that_failed_names_the_verb_that_prints_its_history(place, toy):
     end = runs.weft("run", str(run.file), "-s", "checkpoint.dir=taken/ckpt")
     (line,) = (line for line in end.out.splitlines() if line.startswith("history "))
     words = shlex.split(line)
-    assert end.code == 1 and words[1:] == ["weft", "why", "test", "--coordinator", str(state_folder(run))], end
+    assert end.code == 78 and words[1:] == ["weft", "why", "test", "--coordinator", str(state_folder(run))], end
     told = runs.weft(*words[2:])
     assert told.code == 0 and "Not a directory" in told.out, told
 

@@ -32,6 +32,80 @@ def sbatch(job, *words, answer="echo 4711", **env):
     return runs.Ended(end.returncode, end.stdout, end.stderr)
 
 
+# ---- weft why ---------------------------------------------------------------------------------------
+
+
+def why(job, squeue, *words):
+    (job.place / "tools").mkdir(exist_ok=True)
+    (job.place / "tools/squeue").write_text(f"#!/bin/sh\n{squeue}\n")
+    (job.place / "tools/squeue").chmod(0o755)
+    end = subprocess.run([runs.WEFT, "why", "test", *words], capture_output=True, text=True, cwd=job.place,
+                         env={**allocation.clean(), "PATH": f"{job.place}/tools:/usr/bin:/bin"})  # fmt: skip
+    return runs.Ended(end.returncode, end.stdout, end.stderr)
+
+
+LINE = "4711|PENDING|2|2026-11-28T13:17:19|N/A|0:00|"
+
+
+@pytest.mark.parametrize("squeue, says", [
+    (f"echo '{LINE}Priority'", "PENDING (Priority): jobs of a higher priority are in front of it; 2 nodes"),
+    (f"echo '{LINE}ReqNodeNotAvail, UnavailableNodes:n[1-2]'", "UnavailableNodes:n[1-2]): nodes that it needs are down"),
+    (f"echo '{LINE}a|b\x1b[31m'", "(a|b\\x1b[31m)"),
+    ("exit 1", "4711: it is not in Slurm's queue any more"),
+    ("echo oops", "which is no line of a job"),
+    (f"yes '{LINE}None'", "4711: squeue did not answer within"),
+    ("kill -9 $$", "not in Slurm's queue"),
+])  # fmt: skip
+def test_why_says_what_slurm_makes_it_wait_for(job, squeue, says):
+    assert sbatch(job).code == 0
+    end = why(job, squeue)
+    assert end.code == 0 and says in end.out and "time: none yet" in end.out, end
+    assert "what it did is not known yet: there is no " in end.err, end
+    assert isinstance(json.loads(why(job, squeue, "--json").out)["slurm"], list)
+
+
+def test_why_joins_it_with_what_every_start_did(job):
+    assert sbatch(job, "-s", "mesh={dp: 2}").code == 0
+    job.save_job({**job.job, "mesh": {"dp": 2}, "train": {"steps": 20}})
+    two = allocation.Allocation(job, 2)
+    for _ in range(2):  # the second finds all done
+        two.start()
+        assert two.codes()[0] == [0, 0]
+    job.save_job({**job.job, "train": {"steps": 30}})
+    two.start()
+    assert two.codes()[0] == [0, 0]
+    end = why(job, f"echo '{LINE}None'")
+    assert "SUCCEEDED at step 30 of 30" in end.out and end.out.count("  submitted  ") == 3, end
+    said = json.loads(why(job, "exit 1", "--json").out)
+    assert said["slurm"] == [] and [e["step"] for e in said["events"] if e["kind"] == "succeeded"] == [20, 20, 30], said
+    assert {s["what"]: s["ms"] for s in said["spent"]}["running"] > 0
+    history = job.place / "mine-ckpt/.weft/test.history"
+    assert history.stat().st_mode & 0o777 == 0o600
+    raw = history.read_bytes()
+    for bad in (raw[:-5], b"\xff" * 100, b""):
+        history.write_bytes(bad)
+        end = why(job, "exit 1")
+        assert end.code == 0 and ("is no history of a job" in end.err or "time: none yet" in end.out), end
+    history.parent.chmod(0o777)
+    end = why(job, "exit 1")
+    assert end.code == 0 and "what it did is not known: " in end.err and "SUCCEEDED" not in end.out, end
+    # A run that is alone there and newer is the one that is asked about.
+    assert "of the `weft run`" not in end.err
+
+
+@pytest.mark.parametrize("record", ["", "job 1\n", "job x\nroot /a\n", "job 1\nroot a\n", "job 1\nroot /a\nroot /b\n", "job 1\nroot /" + "a" * 5000])
+def test_a_record_that_is_none_is_refused_by_its_name(job, record):
+    (job.place / ".weft").mkdir(mode=0o700)
+    (job.place / ".weft/test.slurm").write_text(record)
+    end = why(job, "echo must not be called >&2", "--coordinator", "unix:nowhere")
+    assert "test.slurm" not in end.err, end
+    end = why(job, "echo must not be called >&2")
+    assert end.code != 0 and ".weft/test.slurm" in end.err and "must not" not in end.err, end
+
+
+# ---- weft sbatch ------------------------------------------------------------------------------------
+
+
 def test_it_submits_what_render_prints_and_says_what_to_do_next(job):
     end = sbatch(job, "--per-node", "2", "-s", "train.steps=7", "--json", "--", "-p", "gpu", "--time=4:00:00")
     assert end.code == 0 and not end.err, end
