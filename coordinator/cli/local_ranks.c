@@ -244,6 +244,7 @@ static void keep_answer(void *ctx, const Weft__Rank__Answer *a)
     l->answers.len += n;
     if (l->answer)
         weft__rank__answer__free_unpacked(l->answer, NULL);
+    l->nanswers++;
     l->answer = weft__rank__answer__unpack(NULL, had + n, (const uint8_t *)l->answers.data);
 }
 
@@ -416,8 +417,9 @@ int local_ranks_ask(struct local_ranks *l, const Weft__Rank__Ask *ask,
         weft__rank__answer__free_unpacked(l->answer, NULL);
     l->answer = NULL;
     buf_reset(&l->answers);
+    l->nanswers = 0;
     local_leader_send(&l->lead, -1, &f);
-    while (!rc && (!l->answer || l->answer->n_ids < ask->n_rows))
+    while (!rc && (!l->answer || l->nanswers < l->answer->parts))
         rc = turn(l, TURN_MS, e);
     *answer = l->answer;
     return rc;

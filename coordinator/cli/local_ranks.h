@@ -34,7 +34,8 @@ struct local_ranks {
     int alive;
     Weft__Rank__Assign assign;
     const char *resolved;
-    struct buf answers;         // to the last question, as far as they came
+    struct buf answers; // to the last question, as far as they came
+    int nanswers;
     Weft__Rank__Answer *answer; // these as one; null: none yet
     struct err why;             // why a rank has ended; code 0: none has
 };

@@ -62,7 +62,8 @@ static int continue_texts(struct trainer *t, const Weft__Rank__Ask *ask, struct 
             sampling_choose(s, ask->rows[i]->row, &how,
                             ask->log_shares ? &answer.log_shares[answer.n_log_shares++] : NULL);
     }
-    if (!rc && s->answers && answer.n_rows)
+    answer.parts = (int32_t)(s->rows / s->mine);
+    if (!rc && s->answers)
         link_answer(t->link, &answer);
     arena_clear(&a);
     return rc;
