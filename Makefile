@@ -85,7 +85,7 @@ COORD_SRC   := $(COORD_SRC:%=coordinator/%.c) $(DECIDER_SRC)
 
 DECIDING_AGENT_SRC := attempts agent_messages agent_ranks agent
 DECIDING_AGENT_SRC := $(DECIDING_AGENT_SRC:%=worker/agent/%.c)
-AGENT_SRC   := local_leader poll_loop rank_logs rankslock supervise observe storage finder home join_cluster worker_daemon worker_setup
+AGENT_SRC   := local_leader poll_loop rank_logs rankslock supervise observe disk_room storage finder home join_cluster worker_daemon worker_setup
 AGENT_SRC   := $(AGENT_SRC:%=worker/%.c) $(DECIDING_AGENT_SRC)
 # The sink that comes with weft.
 SINK_SRC    := event_file tensorboard tail sink sinks

@@ -13,6 +13,7 @@
 #include "common/base/heap.h"
 #include "common/base/log.h"
 #include "common/base/notify.h"
+#include "worker/disk_room.h"
 #include "worker/rank_logs.h"
 #include "worker/sinks/sinks.h"
 #include "worker/storage.h"
@@ -60,6 +61,7 @@ struct worker_daemon {
     int64_t lost_ns;    // when the loss of the coordinator was last logged; 0: it is there
     char lost_why[64];  // as it was logged
     struct poll_loop_source *on_rpc, *on_storage;
+    struct disk_room *room;
     struct late *late;
     int nlate;
     bool feeding, exits, attached, connected;
@@ -383,6 +385,9 @@ bool worker_daemon_turn(struct worker_daemon *d)
         d->call = rpc_call(d->channel, &hosts_attach, NULL, 0, false, d);
         feed_agent(d, (struct agent_event){.kind = AGENT_EV_OPEN});
     }
+    struct agent_event seen = {.kind = AGENT_EV_ROOM};
+    if (!d->exits && disk_room_take(d->room, &seen.room))
+        feed_agent(d, seen);
     if (!d->exits && agent_due(d->agent) && now >= agent_due(d->agent))
         feed_agent(d, (struct agent_event){.kind = AGENT_EV_TICK});
     return !d->exits;
@@ -452,6 +457,7 @@ int worker_daemon_open(const struct worker_daemon_config *c, struct poll_loop *l
     int rc = open_agent(d, e);
     rc = rc ? rc : open_hands(d, e);
     rc = rc ? rc : sinks_open(c->sinks, c->nsinks, SINKS_REST_NS, &d->sinks, e);
+    rc = rc ? rc : disk_room_open(c->home->dir, c->agent.about->checkpoint_root, &d->room, e);
     rc = rc ? rc : rpc_open(&d->rpc, e);
     rc = rc ? rc : rpc_dial(d->rpc, &channel, &d->channel, e);
     rc = rc ? rc : poll_loop_add(loop, rpc_fd(d->rpc), EPOLLIN, on_rpc, d, &d->on_rpc, e);
@@ -481,6 +487,7 @@ int worker_daemon_close(struct worker_daemon *d)
     sinks_close(d->sinks, d->c->sinks_wait);
     buf_clear(&d->lacks);
     storage_close(d->storage);
+    disk_room_close(d->room);
     rpc_close(d->rpc);
     logs_free(d->logs);
     agent_free(d->agent);

@@ -268,6 +268,13 @@ static void on_register(struct coord *c, uint64_t number, const char *who,
 
 // ---- what a registered worker says ----
 
+// A worker may say anything.
+static struct host_room make_room(int64_t free, int64_t size)
+{
+    bool is_one = size > 0 && free >= 0 && free <= size;
+    return is_one ? (struct host_room){free, size} : (struct host_room){0};
+}
+
 static void on_heartbeat(struct coord *c, struct host *host, const Weft__V1__Heartbeat *h)
 {
     bool *busy = arena_array(c->out->arena, bool, host->ndevices + 1);
@@ -278,6 +285,8 @@ static void on_heartbeat(struct coord *c, struct host *host, const Weft__V1__Hea
         c->round_due = c->round_due || (host->devices[i].busy && !busy[i]);
         host->devices[i].busy = busy[i];
     }
+    host->room[HOST_ROOM_STATE] = make_room(h->state_free, h->state_size);
+    host->room[HOST_ROOM_CHECKPOINTS] = make_room(h->checkpoints_free, h->checkpoints_size);
     V1_NEW(HeartbeatAck, heartbeat_ack, body);
     body.seq = h->seq;
     DOWN(d, ACK, ack, &body);

@@ -165,6 +165,13 @@ struct coord_counts { // for /metrics
     int64_t
         restarts[FAULT_SIGNS + 1]; // by how the attempt before failed; the last: its host was lost
 };
+enum host_room_of { HOST_ROOM_STATE, HOST_ROOM_CHECKPOINTS, HOST_ROOMS };
+struct coord_room {   // of a host that is here, for /metrics
+    const char *host; // its name
+    const char *folder;
+    int64_t free, size; // bytes of the folder's file system
+};
+int coord_rooms(const struct coord *c, struct arena *a, struct coord_room **out);
 struct coord_receiver { // of notices, for /metrics
     const char *name;   // the coordinator's
     int64_t waiting, results[POST_RESULTS];

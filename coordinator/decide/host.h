@@ -41,6 +41,10 @@ struct host {
     int64_t avoid_ns; // until then placement goes elsewhere where that is possible; 0: not avoided
     int in_round;     // its number in the round of placement at hand; −1: it takes no part
 
+    struct host_room { // bytes of a file system, of its latest heartbeat; size 0: not known
+        int64_t free, size;
+    } room[HOST_ROOMS];
+
     // ---- of its latest registration ----
     Weft__V1__Register *about; // without its attempts; empty before the first, never null
     int ndevices;

@@ -276,6 +276,23 @@ void coord_count(const struct coord *c, struct coord_counts *out)
     }
 }
 
+int coord_rooms(const struct coord *c, struct arena *a, struct coord_room **out)
+{
+    static const char *const folders[HOST_ROOMS] = {"state", "checkpoints"};
+    int n = 0, cap = 0;
+    list_for_each (it, &c->hosts)
+        cap += HOST_ROOMS;
+    *out = arena_array(a, struct coord_room, cap + 1);
+    list_for_each (it, &c->hosts) {
+        const struct host *h = list_entry(it, struct host, link);
+        for (int i = 0; i < HOST_ROOMS && h->conn; i++)
+            if (h->room[i].size)
+                (*out)[n++] = (struct coord_room){arena_strdup(a, host_name(h)), folders[i],
+                                                  h->room[i].free, h->room[i].size};
+    }
+    return n;
+}
+
 static int64_t find_saved_ms(const struct job_record *j)
 {
     int64_t ms = 0;

@@ -225,6 +225,24 @@ static void print_notices(const struct coord *c, struct arena *a, struct buf *ou
         }
 }
 
+static void print_rooms(const struct coord *c, struct arena *a, struct buf *out)
+{
+    struct coord_room *all;
+    int n = coord_rooms(c, a, &all);
+    for (int sizes = 0; sizes < 2; sizes++) {
+        const char *name = sizes ? "weft_host_size_bytes" : "weft_host_free_bytes";
+        print_family(out, name, "gauge",
+                     sizes ? "Size of the file system of a host's folder."
+                           : "What is left of the file system of a host's folder.");
+        for (int i = 0; i < n; i++) {
+            buf_puts(out, name);
+            print_label(out, '{', "host", all[i].host);
+            print_label(out, ',', "folder", all[i].folder);
+            buf_printf(out, "} %lld\n", (long long)(sizes ? all[i].size : all[i].free));
+        }
+    }
+}
+
 void metrics_print(const struct coord *c, const struct metrics_commits *m, struct buf *out)
 {
     struct coord_counts n;
@@ -242,6 +260,7 @@ void metrics_print(const struct coord *c, const struct metrics_commits *m, struc
     print_family(out, "weft_hosts", "gauge", "Known hosts, by state.");
     for (enum host_state s = 0; s < HOST_STATES; s++)
         print_labelled(out, "weft_hosts", "state", host_state_word(s), n.hosts[s]);
+    print_rooms(c, &a, out);
     print_family(out, "weft_devices", "gauge",
                  "Devices of known hosts: held by a job or a rank, or not.");
     print_labelled(out, "weft_devices", "state", "busy", n.devices_busy);

@@ -25,7 +25,7 @@ def expressions():
 def test_every_metric_that_is_asked_for_is_said_of_a_running_job(place, toy):
     c = cluster.Cluster(place, start=False)
     try:
-        c.start_coordinator("--http", f"unix:{c.sockets}/http.sock")
+        c.start_coordinator("--http", f"unix:{c.sockets}/http.sock", "--notify", "ops=http://127.0.0.1:9/")
         c.start_worker(0)
         c.wait_ready()
         job = c.submit(runs.busy_job(c.put_data(toy), 2, train__steps=100000, eval={"every": 5}))
@@ -66,6 +66,8 @@ RUNNING, QUEUED = "weft_job_spent_seconds{job, on='running'}", "weft_job_spent_s
 STEP, SAVED, LOSS = "weft_job_step{job}", "weft_job_checkpoint_timestamp_seconds{job}", "weft_job_loss{job}"
 UP = "up{service='weft', instance='localhost:7701'}"
 HOST, WRITABLE = "weft_hosts{state='away'}", "weft_writable"
+STATE, SAVES = [[f"weft_host_{what}_bytes{{host='n1', folder='{folder}'}}" for what in ("free", "size")] for folder in ("state", "checkpoints")]
+REFUSED = "weft_notices_total{receiver='ops', result='refused'}"
 COMMITS = ("weft_commit_seconds_bucket{le='0.1'}", "weft_commit_seconds_bucket{le='1'}", "weft_commit_seconds_bucket{le='+Inf'}")
 
 
@@ -128,6 +130,23 @@ ALERTS = {
         fires({WRITABLE: "1x5 0x5"}, 7, "its disk is full or fails"),
         silent({WRITABLE: "1x5 0 1x5"}, 7),
     ],
+    "WeftHostStorageLow": [
+        fires({STATE[0]: "50x9 4x20", STATE[1]: "100x40"}, 15, "where n1 keeps its worker's folder", host="n1", folder="state"),
+        silent({STATE[0]: "50x9 4x20", STATE[1]: "100x40"}, 13),
+        silent({STATE[0]: "6x40", STATE[1]: "100x40", SAVES[0]: "1x40", SAVES[1]: "100x40"}, 30),  # the checkpoints' is another's
+    ],
+    "WeftCheckpointStorageLow": [
+        fires({SAVES[0]: "50x9 4x20", SAVES[1]: "100x40", SAVES[0].replace("n1", "n2"): "4x40", SAVES[1].replace("n1", "n2"): "100x40"}, 15,
+              "soon nothing more is saved"),  # once, of a storage that all hosts see
+        silent({SAVES[0]: "50x9 4x20", SAVES[1]: "100x40"}, 13),
+        silent({SAVES[0]: "6x40", SAVES[1]: "100x40", STATE[0]: "1x40", STATE[1]: "100x40"}, 30),
+    ],
+    "WeftNoticesUnsent": [
+        fires({REFUSED: "0x9 1x60"}, 30, "ops has refused notices", receiver="ops"),
+        silent({REFUSED: "0x9 1x90"}, 80),
+        silent({REFUSED.replace("refused", "failed"): "0+1x60", "weft_notices_waiting{receiver='ops'}": "0x9 1x10 0x40"}, 40),
+        fires({"weft_notices_waiting{receiver='ops'}": "0x9 1x50"}, 41, "ops has refused notices, or has taken none", receiver="ops"),
+    ],
     "WeftCommitsSlow": [
         fires(dict(zip(COMMITS, ("0+95x60", "0+100x60", "0+100x60"))), 30, "its disk is slow"),
         silent(dict(zip(COMMITS, ("0+95x60", "0+100x60", "0+100x60"))), 14),
@@ -150,7 +169,7 @@ def as_test(alert, case, severity, summary):
     names = [s.replace("{job", '{job="j1", name="big"').replace("'", '"') for s in series]
     wanted = []
     if labels is not None:
-        text = summary.replace("{{ $labels.name }}", "big")
+        text = re.sub(r"\{\{ \$labels\.(\w+) \}\}", lambda m: labels[m[1]], summary)
         value = re.search(r"\b(\d+) (?:times|hosts)", said)
         text = re.sub(r"\{\{[^}]*\$value \}\}", value[1] if value else "?", text)
         assert said in text and "{{" not in text, (alert, text)

@@ -288,6 +288,21 @@ static void ranks_outlive_a_lost_stream(void **state)
     assert_true(lives(pid));
 }
 
+static void its_heartbeats_say_how_much_room_its_folders_have(void **state)
+{
+    struct rig *r = *state;
+    bool said = false;
+    welcome(r);
+    while (!said) { // the first may come before it has looked
+        Weft__V1__Up *up = hear(r, UP(HEARTBEAT));
+        const Weft__V1__Heartbeat *h = up->heartbeat;
+        said = h->state_size > 0;
+        assert_true(h->state_free >= 0 && h->state_free <= h->state_size);
+        assert_int_equal(h->checkpoints_size, h->state_size); // in it, without --checkpoint-root
+        weft__v1__up__free_unpacked(up, NULL);
+    }
+}
+
 static void the_file_for_probes_is_there_while_it_is_attached(void **state)
 {
     struct rig *r = *state;
@@ -363,6 +378,7 @@ int main(int argc, char **argv)
         CASE(terminated_it_drains_and_waits_to_be_heard),
         CASE(killed_it_takes_its_ranks_along_and_comes_back_as_the_same_host),
         CASE(ranks_outlive_a_lost_stream),
+        CASE(its_heartbeats_say_how_much_room_its_folders_have),
         CASE(the_file_for_probes_is_there_while_it_is_attached),
         CASE(fenced_it_kills_and_registers_as_somebody_new),
         CASE(a_twin_leaves_with_76),

@@ -105,6 +105,46 @@ static void a_running_job_is_listed_with_its_numbers(void **state)
     buf_clear(&out);
 }
 
+static void beat(struct played *p, int host, int64_t free, int64_t size)
+{
+    Weft__V1__Heartbeat h;
+    Weft__V1__Up up;
+    weft__v1__heartbeat__init(&h);
+    weft__v1__up__init(&up);
+    up.body_case = WEFT__V1__UP__BODY_HEARTBEAT;
+    up.heartbeat = &h;
+    h.state_free = free;
+    h.state_size = size;
+    h.checkpoints_free = 7;
+    h.checkpoints_size = 9;
+    world_up(&p->w, host, &up);
+}
+
+static void the_room_of_hosts_that_are_here_is_listed_if_it_can_be(void **state)
+{
+    static const int64_t lies[][2] = {{-1, 100}, {101, 100}, {5, 0}, {5, -9}, {0, 0}};
+    struct played *p = *state;
+    struct buf out = {0};
+    world_host(&p->w, 0, 1);
+    print_played(p, &out);
+    assert_null(strstr(out.data, "weft_host_free_bytes{"));
+    beat(p, 0, 5, 100);
+    print_played(p, &out);
+    assert_non_null(strstr(out.data, "\",folder=\"state\"} 5\n"));
+    assert_non_null(strstr(out.data, "\",folder=\"state\"} 100\n"));
+    assert_non_null(strstr(out.data, "\",folder=\"checkpoints\"} 7\n"));
+    assert_non_null(strstr(out.data, "\",folder=\"checkpoints\"} 9\n"));
+    for (int i = 0; i < 5; i++) {
+        beat(p, 0, lies[i][0], lies[i][1]);
+        print_played(p, &out);
+        assert_null(strstr(out.data, "folder=\"state\""));
+    }
+    world_detach(&p->w, 0);
+    print_played(p, &out);
+    assert_null(strstr(out.data, "weft_host_free_bytes{"));
+    buf_clear(&out);
+}
+
 static void numbers_that_are_none_are_written_as_the_format_has_them(void **state)
 {
     static const struct {
@@ -257,6 +297,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         PLAYED(a_running_job_is_listed_with_its_numbers),
+        PLAYED(the_room_of_hosts_that_are_here_is_listed_if_it_can_be),
         PLAYED(numbers_that_are_none_are_written_as_the_format_has_them),
         PLAYED(checkpoints_failures_and_restarts_are_counted_and_ended_jobs_have_no_series),
         PLAYED(commits_fall_into_their_buckets),

@@ -393,6 +393,12 @@ static void settle_end(struct agent *g, int64_t now, struct agent_out *out)
     }
 }
 
+static void on_room(struct agent *g, const struct agent_event *ev, struct agent_out *out)
+{
+    (void)out; // the next heartbeat has it
+    g->room = ev->room;
+}
+
 static void settle_agent(struct agent *g, int64_t now, struct agent_out *out)
 {
     agent_settle_attempts(g, now, out);
@@ -410,6 +416,7 @@ void agent_step(struct agent *g, const struct agent_event *ev, struct agent_out 
         [AGENT_EV_PAGE] = agent_page,      [AGENT_EV_STORAGE] = on_stored,
         [AGENT_EV_CLEARED] = on_cleared,   [AGENT_EV_LOG] = on_log,
         [AGENT_EV_TERM] = on_term,         [AGENT_EV_TICK] = on_tick,
+        [AGENT_EV_ROOM] = on_room,
     };
     PRE(ev->kind < AGENT_EVENTS);
     if (g->state == AGENT_DONE)

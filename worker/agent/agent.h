@@ -55,6 +55,7 @@ enum agent_event_kind {
     AGENT_EV_CLEARED, // ranks.lock proves that no rank lives; incarnation: the new one
     AGENT_EV_LOG,     // chunk: lines that were asked for
     AGENT_EV_TERM,    // asked to stop: drain within the grace, then exit. A second one: at once
+    AGENT_EV_ROOM,    // room: of this host's file systems
     AGENT_EV_TICK,
     AGENT_EVENTS
 };
@@ -66,6 +67,10 @@ enum worker_exit {
     WORKER_EXIT_CONFIG = 78,
 };
 
+enum agent_room_of { AGENT_ROOM_STATE, AGENT_ROOM_CHECKPOINTS, AGENT_ROOMS };
+struct agent_room { // bytes of the file system of each; size 0: not known
+    int64_t free[AGENT_ROOMS], size[AGENT_ROOMS];
+};
 struct agent_event {
     enum agent_event_kind kind;
     int64_t now_ns;
@@ -78,6 +83,7 @@ struct agent_event {
     const struct page_view *page;
     const Weft__V1__StorageDone *storage;
     const Weft__V1__LogChunk *chunk;
+    struct agent_room room;
 };
 
 enum agent_action_kind {

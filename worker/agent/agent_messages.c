@@ -160,6 +160,10 @@ void send_heartbeat(struct agent *g, int64_t now, struct agent_out *out)
     for (int s = 0; s < g->attempts.nslots; s++)
         if (g->attempts.slots[s].attempt)
             m.ranks[m.n_ranks++] = make_rank(g->attempts.slots[s].rank, out);
+    m.state_free = g->room.free[AGENT_ROOM_STATE];
+    m.state_size = g->room.size[AGENT_ROOM_STATE];
+    m.checkpoints_free = g->room.free[AGENT_ROOM_CHECKPOINTS];
+    m.checkpoints_size = g->room.size[AGENT_ROOM_CHECKPOINTS];
     g->heartbeat_at_ns = now;
     g->heartbeat_now = false;
     SEND_UP(HEARTBEAT, heartbeat, &m);

@@ -47,8 +47,9 @@ struct agent {
     int64_t progress_at_ns;  // the last Progresses
     uint64_t heartbeat_seq;
     bool heartbeat_now; // it would say something new
-    int terms;          // AGENT_EV_TERM so far
-    int64_t term_ns;    // the end of the grace
+    struct agent_room room;
+    int terms;       // AGENT_EV_TERM so far
+    int64_t term_ns; // the end of the grace
     struct attempts attempts;
     struct list storing; // storage_queue
 };
