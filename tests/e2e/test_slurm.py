@@ -137,3 +137,25 @@ def test_cancelled_it_saves_and_is_not_queued_again(submit):
     assert (state, restarts) == ("CANCELLED", 0), job.log()
     assert not runs.processes_naming(job.run.place)
     assert "DRAINING committed" in job.log(), job.log()
+
+
+def test_tasks_of_an_array_are_jobs_of_their_own(submit):
+    job = submit("--array=3,5", "--nodes=1", train__steps=20, mesh={"dp": 1})
+    for task in (3, 5):
+        assert job.cluster.await_end(f"{job.id}_{task}")["ExitCode"] == "0:0", job.cluster.ask("squeue", "-t", "all")
+    assert {s.name.rsplit("-", 1)[0] for s in job.run.stores()} == {"test-3", "test-5"}
+
+
+def test_variables_of_two_schedulers_fail_the_job_at_once(submit):
+    job = submit("--export=ALL,JOB_COMPLETION_INDEX=0")
+    assert job.end() == ("FAILED", "78:0", 0), job.log()
+    assert "SLURM_STEP_ID and JOB_COMPLETION_INDEX are both set" in job.log(), job.log()
+
+
+def test_why_says_what_slurm_makes_it_wait_for_and_then_what_it_did(submit):
+    job = submit("--begin=now+3")
+    why = job.cluster.call(runs.WEFT, "why", "test", cwd=job.run.place)
+    assert f"Slurm's job {job.id}: PENDING (BeginTime): it was queued again" in why.out, why
+    assert job.end() == ("COMPLETED", "0:0", 0), job.log()
+    said = json.loads(job.cluster.call(runs.WEFT, "why", "test", "--json", cwd=job.run.place).out)
+    assert said["slurm"][0]["state"] == "COMPLETED" and said["status"]["state"] == "SUCCEEDED", said

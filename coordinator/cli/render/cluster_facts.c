@@ -206,7 +206,7 @@ void render_head(const struct render_facts *f, const char *title, struct buf *ou
 }
 
 void render_command(const struct render_facts *f, void (*word)(const char *text, struct buf *out),
-                    struct buf *out)
+                    const char *more, struct buf *out)
 {
     if (f->o->program)
         word(f->o->program, out);
@@ -215,6 +215,6 @@ void render_command(const struct render_facts *f, void (*word)(const char *text,
         buf_printf(out, " %s ", f->o->flags[i].flag);
         word(f->o->flags[i].value, out);
     }
-    buf_puts(out, " -- ");
+    buf_printf(out, "%s -- ", more);
     word(f->o->file, out);
 }

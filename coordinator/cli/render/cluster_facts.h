@@ -64,9 +64,10 @@ int render_facts_make(const struct render_options *o, const struct job *job,
 // A comment line for each fact, behind `title`.
 void render_head(const struct render_facts *f, const char *title, struct buf *out);
 
-// The command line of `weft run`; `word` prints one word as the format wants it quoted.
+// The command line of `weft run`; `word` prints one word as the format wants it quoted, `more` stands
+// behind the flags as it is.
 void render_command(const struct render_facts *f, void (*word)(const char *text, struct buf *out),
-                    struct buf *out);
+                    const char *more, struct buf *out);
 
 // slurm.c, kubernetes.c, systemd.c: append one file. ERR_INVALID: it cannot say what the job asks for.
 typedef int render_fn(const struct render_facts *f, struct arena *a, struct buf *out,

@@ -45,10 +45,12 @@ int render_slurm(const struct render_facts *f, struct arena *a, struct buf *out,
                "#SBATCH --requeue\n"
                "#SBATCH --open-mode=append\n"
                "#SBATCH --output=%s-%%j.log\n"
+               "set -- # of an array's tasks each is a job of its own\n"
+               "[ -z \"${SLURM_ARRAY_TASK_ID:-}\" ] || set -- -s \"name=%s-$SLURM_ARRAY_TASK_ID\"\n"
                "srun --ntasks-per-node=1 --cpus-per-task=%d --kill-on-bad-exit=0 --wait=%d ",
-               f->stop_s, f->name, f->cores, // srun inherits no --cpus-per-task
-               f->stop_s);                   // once one has ended, the node of another may be lost
-    render_command(f, print_word, out);
+               f->stop_s, f->name, f->job->name, f->cores, // srun inherits no --cpus-per-task
+               f->stop_s); // once one has ended, the node of another may be lost
+    render_command(f, print_word, " \"$@\"", out);
     buf_printf(out,
                "\n"
                "code=$?\n"

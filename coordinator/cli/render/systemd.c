@@ -59,7 +59,7 @@ int render_systemd(const struct render_facts *f, struct arena *a, struct buf *ou
                "ExecStart=",
                f->job->name, (int64_t)((r->per + CLOCK_S - 1) / CLOCK_S), r->budget + 1,
                f->o->user ? f->o->user : "weft");
-    render_command(f, print_argument, out);
+    render_command(f, print_argument, "", out);
     buf_printf(out,
                "\n"
                "Restart=on-failure\n"
