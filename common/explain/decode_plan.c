@@ -140,6 +140,10 @@ static void print_memory(const struct decode_plan *d, int width, struct buf *out
     put_bytes(out, "memory of a device: ", all, "");
     if (has)
         put_bytes(out, " of ", has, all > has ? ": it does not fit" : "");
+    if (has && all > has && d->fit > 0)
+        buf_printf(out, ", --batch %lld does", (long long)d->fit);
+    else if (has && all > has && d->fit_context)
+        buf_printf(out, ", --batch 1 --context %lld does", (long long)d->fit_context);
     buf_putc(out, '\n');
     picture_categories(m, of, width, out);
     picture_bar("libraries", d->device->libraries, of, width, out);

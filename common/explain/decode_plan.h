@@ -13,7 +13,9 @@ struct decode_plan {
     uint64_t token,
         row;     // bytes of keys, of all devices together: of a token, of a text's whole context
     int64_t fit; // so many rows fit: the caller's (plan_rows_that_fit); -1: not known
-    int fullest; // the stage whose device holds the most
+    int64_t
+        fit_context; // where no row fits: with so many tokens one does; 0: with none, or not known
+    int fullest;     // the stage whose device holds the most
     // Of a step, which is a token of each row, where their contexts are full.
     struct cost cost;       // collectives and what is sent, no more
     uint64_t weights, keys; // bytes that a device of the stage that reads the most reads of them

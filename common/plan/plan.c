@@ -8,6 +8,7 @@
 #include "common/base/hash.h"
 #include "common/ckpt/slice.h"
 #include "common/explain/fit.h"
+#include "common/language/model_facts.h"
 #include "common/model/builder.h"
 
 static struct model_run make_run(const struct job *job, enum program_kind kind, int64_t batch,
@@ -160,6 +161,20 @@ int64_t plan_rows_that_fit(const struct job *job, const struct compile_options *
                                      (at_fails - at_fits));
         else if (fits && fails > ROWS_MOST)
             guess = 2 * fits;
+    }
+    return fits;
+}
+
+int64_t plan_context_that_fits(const struct job *job, const struct compile_options *o,
+                               const struct device_model *d)
+{
+    const int64_t seq = job->model.facts->seq;
+    struct compile_options other = *o;
+    int64_t fits = 0, fails = (o->context && o->context < seq ? o->context : seq) + 1;
+    while (fails - fits > 1) {
+        other.context = fits + (fails - fits) / 2;
+        const bool fit = count_device_bytes(job, &other, 1, d) <= (double)d->memory;
+        *(fit ? &fits : &fails) = other.context;
     }
     return fits;
 }

@@ -25,6 +25,9 @@ void plan_fit(const struct job *job, const struct device_model *d, const struct 
 // How many texts side by side a device has room for, as compiled with `o`: of FILL. At most a million.
 int64_t plan_rows_that_fit(const struct job *job, const struct compile_options *o,
                            const struct device_model *d);
+// How many tokens a text may have of which a device has room for one, as compiled with `o`; 0: none.
+int64_t plan_context_that_fits(const struct job *job, const struct compile_options *o,
+                               const struct device_model *d);
 
 // Builds the train program for what only its graph shows (weft_schema.build).
 int plan_look_at_model(const struct job *job, struct job_graph *out);

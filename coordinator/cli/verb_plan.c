@@ -225,6 +225,8 @@ static int plan_generating(const struct args *f, struct arena *a, struct buf *ou
     decode_plan_make(&plan, &compiled, &device, a);
     if (device.memory)
         plan.fit = plan_rows_that_fit(&job, &o, &device);
+    if (plan.fit == 0)
+        plan.fit_context = plan_context_that_fits(&job, &o, &device);
     if (plan.fit > 0) // ranks have equal shares of the texts
         plan.fit -= plan.fit % mesh_ranks(&compiled.mesh);
     if (f->json) {

@@ -2,6 +2,7 @@
 """weft plan on devices of any kind: what does not fit, what would help, and pictures."""
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -276,7 +277,17 @@ def test_as_many_texts_fit_as_the_plan_of_generating_says(job):
     assert plan(job, "--generate", "--batch", str(fit + 1), *small, code=2)["fits"] is False
     none = plan(job, "--generate", "--device", "tiny:memory=50MB,libraries=1MB", code=2)
     assert none["rows_that_fit"] == 0
-    assert "it does not fit" in runs.weft("plan", job, "--generate", "--device", "tiny:memory=50MB,libraries=1MB").out
+    assert "it does not fit\n" in runs.weft("plan", job, "--generate", "--device", "tiny:memory=50MB,libraries=1MB").out
+    assert f"it does not fit, --batch {fit} does\n" in runs.weft("plan", job, "--generate", "--batch", str(fit + 1), *small).out
+
+
+def test_where_no_text_fits_a_shorter_one_may(job):
+    whole = plan(job, "--generate", "--batch", "1", "--device", "any:memory=1TB,libraries=1MB")
+    less = ["--device", f"less:memory={whole['memory']['arena'] - 100000 + (1 << 20)}B,libraries=1MB"]
+    said = re.search(r"it does not fit, --batch 1 --context (\d+) does\n", runs.weft("plan", job, "--generate", "--batch", "1", *less).out)
+    assert said and 1 < int(said[1]) < whole["context"]
+    for context, fits in ((int(said[1]), True), (int(said[1]) + 1, False)):
+        assert plan(job, "--generate", "--batch", "1", "--context", str(context), *less, code=0 if fits else 2)["fits"] is fits
 
 
 def test_a_plan_of_generating_refuses_what_generate_would(job, tmp_path):
