@@ -28,6 +28,7 @@
 // 128, 256).
 //
 // One simple version serves every case. Speed with tensor cores is left to cuDNN.
+#include "common/op/cache.h"
 #include "kernels/cuda/attention_tile.h"
 
 // ---- blocks that own queries -------------------------------------------------------------------
@@ -124,6 +125,10 @@ DEVICE void forward(const struct attention *a, const int panels, struct room *ro
         struct head_rows k = key_rows(a, &at, first), v = value_rows(a, a->v, &at, first);
         if (!other_load(room, a->at_k, at.b * a->keys + first, k.n))
             continue;
+        // What lies in a place without a row may be NaN, which a weight of 0 does not take away.
+        while (k.n > 1 && room->other[k.n - 1] == CACHE_UNUSED)
+            k.n--;
+        v.n = k.n;
         products(s, room, &q, &k);
         weigh(&m, s, fix, room, a, k.n);
         if (a->step)
