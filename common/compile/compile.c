@@ -9,6 +9,7 @@
 #include "common/compile/graph/grad.h"
 #include "common/compile/graph/optimiser.h"
 #include "common/compile/graph/remat.h"
+#include "common/compile/program/bucket.h"
 #include "common/compile/program/copies.h"
 #include "common/compile/program/dump.h"
 #include "common/compile/program/fuse.h"
@@ -103,6 +104,7 @@ static void init_graph(struct compilation *p, struct graph *g)
     g->tf32 = job->precision.compute == JOB_TF32;
     g->backend = backend_of[job->resources.kind];
     g->scratch = job->resources.scratch << 20;
+    g->bucket = p->options->bucket ? p->options->bucket : job->resources.bucket << 20;
 }
 
 // FILL and STEP are derived from what the model is as a sample program.
@@ -245,6 +247,7 @@ static int cut_graph(struct compilation *p, enum program_kind kind, struct graph
         order_nodes(cut);
     if (kind == PROGRAM_TRAIN && c->nstages > 1 && p->job->pipeline.schedule == JOB_ZERO_BUBBLE)
         weights_split(cut);
+    bucket_nodes(cut, &c->mesh);
     return verify_partitioned(cut, &c->mesh, p->err);
 }
 

@@ -55,10 +55,11 @@ enum { COMPILE_CHUNK = 64 };
 
 // What no job says: for measurements, to find a bug, and for callers that want errors alone.
 struct compile_options {
-    bool as_read;  // collectives stay where their results are read: no overlap (order.h)
-    bool uncached; // a job's samples keep no keys: each token takes a forward pass
-    bool unhashed; // for callers that ask for memory alone: `hash` stays empty
-    bool hasty;    // explain_job() looks for no warning whose fix takes trials
+    bool as_read;   // collectives stay where their results are read: no overlap (order.h)
+    int64_t bucket; // bytes, in place of resources.bucket; 0: the job's
+    bool uncached;  // a job's samples keep no keys: each token takes a forward pass
+    bool unhashed;  // for callers that ask for memory alone: `hash` stays empty
+    bool hasty;     // explain_job() looks for no warning whose fix takes trials
     // SAMPLE or SCORE: that program alone, of so many rows as data.batch says; FILL: it and STEP. TRAIN:
     // the job's.
     enum program_kind only;

@@ -30,13 +30,14 @@ static struct collective_row make_row(const struct program *p, const struct inst
                                    .stages = (uint64_t)1 << p->stage,
                                    .phase = in->phase,
                                    .tensor = p->graph->nodes[in->node].what,
+                                   .bucket = -1,
                                    .dtype = p->buffers[v->buffer].dtype};
 }
 
 static void print_key(const struct collective_row *r, char text[300])
 {
-    snprintf(text, 300, "%d %d %d %d %d %d %s", r->send, r->op, r->axes, r->group, r->phase,
-             r->dtype, r->tensor);
+    snprintf(text, 300, "%d %d %d %d %d %d %d %s", r->send, r->op, r->axes, r->group, r->phase,
+             r->dtype, r->bucket, r->tensor);
 }
 
 // The row that a node's instructions are counted in: they are alike in all microbatches.
@@ -50,16 +51,20 @@ static int count_stage_rows(const struct program *p, struct counted_in *of,
                             struct collective_row *rows)
 {
     struct map known = {0};
-    int n = 0;
+    int n = 0, nbuckets = 0, left = 0; // `left` starts more are of the newest bucket
     for (int i = 0; i < p->ninstrs; i++) {
         const struct instr *in = &p->instrs[i];
         char key[300];
         if (in->kind != INSTR_START && in->kind != INSTR_SEND)
             continue;
+        bool within = left > 0;
+        left += within ? -1 : in->with;
+        nbuckets += !within && in->with;
         struct counted_in *to = &of[in->node];
         const struct view *v = in->kind == INSTR_SEND ? in->in : in->out;
         if (to->stage != 1 + p->stage) {
             struct collective_row one = make_row(p, in), *r;
+            one.bucket = within || in->with ? nbuckets - 1 : -1;
             print_key(&one, key);
             if (!(r = map_get(&known, key))) {
                 rows[n] = one;
@@ -125,7 +130,8 @@ static int compare_traffic(const void *x, const void *y)
 }
 
 // Sums the collectives' bytes of each stage, and by axes those of the one that sends the most.
-static void count_along(const struct compiled *c, struct arena *a, struct cost *cost)
+static void count_along(const struct compiled *c, enum program_kind kind, struct arena *a,
+                        struct cost *cost)
 {
     int most = 0;
     struct arena scratch = {0};
@@ -137,6 +143,12 @@ static void count_along(const struct compiled *c, struct arena *a, struct cost *
     for (int s = 0; s < c->nstages; s++)
         most = of[s] > of[most] ? s : most;
     cost->sent = of[most];
+    const struct program *p = compiled_program(c, kind, most);
+    for (int i = 0; i < p->ninstrs; i++) {
+        bool start = p->instrs[i].kind == INSTR_START;
+        cost->launches += start || p->instrs[i].kind == INSTR_SEND;
+        i += start ? p->instrs[i].with : 0;
+    }
     arena_clear(&scratch);
     cost->along = arena_array(a, struct axes_traffic, cost->ncollectives);
     for (int i = 0, k; i < cost->ncollectives; i++) {
@@ -239,7 +251,7 @@ void cost_count_sent(const struct compiled *c, enum program_kind kind, struct ar
 {
     *out = (struct cost){0};
     count_collectives(c, kind, a, out);
-    count_along(c, a, out);
+    count_along(c, kind, a, out);
 }
 
 void cost_count(const struct compiled *c, struct arena *a, struct cost *out)

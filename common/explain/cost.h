@@ -17,6 +17,7 @@ struct collective_row {
     enum phase phase;
     const char *tensor;
     enum dtype dtype;
+    int bucket; // of its stages, from 0, whose rows are one launch (bucket.h); −1: a launch for each
     int64_t count;
     uint64_t tensor_bytes; // count × the whole tensor's bytes, as cut on the axes outside the group
     uint64_t bytes;        // what a ring sends
@@ -35,6 +36,7 @@ struct cost {
     struct axes_traffic *along;    // the most first
     uint64_t sent;                 // the sum of them
     int64_t nsent;                 // in so many collectives and sends
+    int64_t launches;              // started in so many turns: a bucket's at once
     double flops_per_step;         // whole job: matmuls, backward twice forward, no redundancy
     double flops_active;           // of these, without places of experts that no choice can fill
     int64_t params, params_active; // elements; those that serve one token

@@ -179,6 +179,10 @@ static void print_collectives_json(const struct cost *cost, const struct compile
         json_str(w, "phase", phase_name(c->phase));
         json_str(w, "tensor", c->tensor);
         json_str(w, "dtype", dtype_name(c->dtype));
+        if (c->bucket < 0)
+            json_null(w, "bucket");
+        else
+            json_int(w, "bucket", c->bucket);
         json_int(w, "count", c->count);
         json_uint(w, "tensor_bytes", c->tensor_bytes);
         json_uint(w, "bytes", c->bytes);
@@ -192,6 +196,7 @@ void report_sent_json(const struct cost *cost, const struct compiled *of, struct
     print_collectives_json(cost, of, w);
     json_object(w, "sent");
     json_uint(w, "bytes", cost->sent);
+    json_int(w, "launches", cost->launches);
     json_array(w, "along");
     for (int i = 0; i < cost->nalong; i++) {
         json_object(w, NULL);

@@ -202,7 +202,8 @@ static void print_sent_text(const struct report *r, bool full, int width, struct
     if (c->sent) {
         buf_puts(out, "a device sends ");
         buf_bytes(out, c->sent);
-        buf_puts(out, " a step, along\n");
+        buf_printf(out, " a step, %lld tensor%s in %lld launch%s, along\n", (long long)c->nsent,
+                   c->nsent == 1 ? "" : "s", (long long)c->launches, c->launches == 1 ? "" : "es");
     } else {
         buf_puts(out, "none\n");
     }

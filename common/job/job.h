@@ -116,12 +116,12 @@ enum job_collectives { JOB_COLLECTIVES_AUTO, JOB_COLLECTIVES_NCCL, JOB_COLLECTIV
 const char *job_device_kind(int kind);   // "cuda": also its backend's name
 extern const char *const job_networks[]; // by enum job_network, null at the end
 struct job_resources {
-    int64_t devices;           // = product of the mesh
-    int kind;                  // enum job_device_kind
-    int64_t threads;           // a device; 0: decided at the first start (threads.h)
-    int64_t hosts;             // at most so many; 0: any number
-    int64_t priority, scratch; // MiB that libraries on CUDA may have while they run; 0: as usual
-    int network, collectives;  // enum job_network, enum job_collectives
+    int64_t devices;                   // = product of the mesh
+    int kind;                          // enum job_device_kind
+    int64_t threads;                   // a device; 0: decided at the first start (threads.h)
+    int64_t hosts;                     // at most so many; 0: any number
+    int64_t priority, scratch, bucket; // MiB: of CUDA's libraries, 0: as usual; of one sum
+    int network, collectives;          // enum job_network, enum job_collectives
 };
 struct job_restart {
     int64_t budget;     // rank failures within `per` that are answered with a restart

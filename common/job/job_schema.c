@@ -579,6 +579,17 @@ static const struct schema_row resources_rows[] = {
          "products, up to 256 or what one head needs for attention's gradient. More may let them "
          "find faster "
          "algorithms, which may round otherwise"},
+    {.path = "resources.bucket",
+     .continues = CONTINUE_SAME,
+     .type = SCHEMA_INT,
+     .offset = AT(job_resources, bucket),
+     .def = "16",
+     .max = 1 << 16,
+     .unit = "MiB",
+     .doc =
+         "gradients that the same devices sum become one all-reduce once they have so many bytes "
+         "together; 0: an all-reduce for each. The hosts' sums have the same bits, NCCL's of three "
+         "ranks and more may round otherwise"},
     {.path = "resources.network",
      .continues = CONTINUE_SAME,
      .type = SCHEMA_ENUM,

@@ -5,7 +5,7 @@
 #
 #   run.sh BUILD [NAME...]
 #
-# NAME: start steps ckpt kernels choices compile service hosts placement restart allreduce peers order fuse progress pipelines
+# NAME: start steps ckpt kernels choices compile service hosts placement restart allreduce peers order buckets fuse progress pipelines
 # experts wire tokens tokenizers weights generate; default: all. A benchmark whose peer is not installed (mpicc for allreduce; TORCH_PYTHON or BUILD/torch for
 # peers and experts, TORCH_PYTHON with transformers for generate, TOKENIZERS_PYTHON for tokens and tokenizers) is left out, and that is said.
 set -u
@@ -48,7 +48,7 @@ without() {
     echo "LEFT OUT  $1: $2"
 }
 
-[ $# -gt 0 ] || set -- start steps ckpt kernels choices compile service hosts placement restart allreduce peers order fuse progress pipelines experts wire tokens tokenizers weights generate
+[ $# -gt 0 ] || set -- start steps ckpt kernels choices compile service hosts placement restart allreduce peers order buckets fuse progress pipelines experts wire tokens tokenizers weights generate
 for bench in "$@"; do
     case $bench in
     start) keep start /usr/bin/python3 tests/bench/start.py "$build" ;;
@@ -70,6 +70,7 @@ for bench in "$@"; do
         ;;
     peers) keep peers /usr/bin/python3 tests/bench/peers.py "$build" ;;
     order) keep order /usr/bin/python3 tests/bench/order.py "$build" ;;
+    buckets) keep buckets /usr/bin/python3 tests/bench/buckets.py "$build" ;;
     progress) keep progress /usr/bin/python3 tests/bench/progress.py "$build" ;;
     pipelines) keep pipelines /usr/bin/python3 tests/bench/pipelines.py "$build" ;;
     experts) keep experts /usr/bin/python3 tests/bench/experts.py "$build" ;;

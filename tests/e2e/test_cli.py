@@ -21,7 +21,7 @@ MEMORY = ["params", "grads", "optimizer", "copies", "cache", "stash", "transient
           "libraries"]  # fmt: skip
 COLLECTIVE = {
     "op": STR, "axes": LIST, "group": INT, "stages": LIST, "phase": STR, "tensor": STR, "dtype": STR,
-    "count": INT, "tensor_bytes": INT, "bytes": INT,
+    "bucket": (int, type(None)), "count": INT, "tensor_bytes": INT, "bytes": INT,
 }  # fmt: skip
 
 

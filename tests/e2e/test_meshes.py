@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Layouts as real rank processes: killed and started again they end with the same bits, and a checkpoint
 of one mesh is the very same tensors on any other. make check-long runs the whole tables."""
+import json
 import math
 
 import meshes
@@ -218,3 +219,20 @@ def test_a_router_whose_scores_are_no_numbers_ends_the_job_as_any_such_loss(plac
     last = run.metrics()[-1]
     assert last["loss"] is None and last["router_entropy"] == [None, None]
     assert last["expert_tokens"] == [[8 * 32, 8 * 32, 0, 0]] * 2  # of equals the first ones
+
+
+@pytest.mark.parametrize("mesh", [{"dp": 2}, {"dp": 2, "tp": 2}], ids=str)
+def test_buckets_change_no_bit_and_a_run_that_began_without_them_resumes_with_them(place, data, mesh):
+    job = long_job(data, "gpt2")
+    job["train"]["steps"] = 12
+    alone = meshes.trained(place, job, {"mesh": mesh, "resources": {"bucket": 0}, **MICRO}, "alone")
+    together = meshes.trained(place, job, {"mesh": mesh, **MICRO}, "together")
+    assert len(alone.losses()) == 12 and alone.losses() == together.losses()
+    assert alone.final() == together.final()
+    plans = [json.loads(runs.weft("plan", "--json", run.file).out) for run in (alone, together)]
+    assert [p["memory"]["grads"] for p in plans] == [plans[0]["memory"]["grads"]] * 2
+    assert plans[1]["sent"]["launches"] < plans[0]["sent"]["launches"] == sum(c["count"] for c in plans[0]["collectives"])
+    alone.forget(6)
+    on = meshes.moved(alone, place / "on", job, {"mesh": mesh, **MICRO})
+    on.finish()
+    assert on.losses() == together.losses() and on.final() == together.final()

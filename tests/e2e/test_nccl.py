@@ -136,6 +136,6 @@ def test_a_collective_that_hangs_ends_the_attempt_and_is_named(place, toy, cuda)
     run = small(place, toy, collectives="nccl")
     run.save_job({**run.job, "restart": {"hang_after": "2s"}})
     end = run.run("--env", "1:WEFT_FAKE_CUDA=devices:2,nccl_hang:6")
-    said = re.search(r"rank (\d) on host \S+ \(running, step \d, [^,]+, in collective (\d+) \((\S+)\)\) hangs: no progress", end.err)
+    said = re.search(r"rank (\d) on host \S+ \(running, step \d, [^,]+, in collective (\d+) \((\S+)(?: and \d+ more)?\)\) hangs: no progress", end.err)
     assert end.code == 69 and said, end
     assert int(said[2]) > 2 and said[3] not in ("dp", ""), said[0]  # the first are of the hosts, when they meet

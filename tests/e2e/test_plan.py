@@ -245,7 +245,7 @@ def test_a_plan_of_generating_says_what_keys_take_and_what_a_step_reads_and_send
     token, rows = 8 * 2 * 512 * 4, 6
     one = plan(job, "--generate", "--batch", str(rows))
     assert (one["token_bytes"], one["row_bytes"], one["rows"]) == (token, token * 64, rows)
-    assert one["mesh"] == {"dp": 1} and one["collectives"] == [] and one["sent"] == {"bytes": 0, "along": []}
+    assert one["mesh"] == {"dp": 1} and one["collectives"] == [] and one["sent"] == {"bytes": 0, "launches": 0, "along": []}
     assert one["memory"]["cache"] == one["keys_read"] == token * 64 * rows
     assert set(one["memory"]) == set(plan(job)["memory"]) - {"staging"}
     assert sum(one["memory"].values()) == 2 * one["memory"]["arena"] + one["memory"]["libraries"]

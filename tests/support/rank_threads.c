@@ -385,3 +385,20 @@ int rank_threads_compare(const struct rank_threads *c, enum program_kind kind, c
     free(seen);
     return rc;
 }
+
+int rank_threads_same(const struct rank_threads *a, const struct rank_threads *b, struct err *e)
+{
+    for (int r = 0; r < a->ranks; r++) {
+        const struct program *p = program_of(a, PROGRAM_TRAIN, r);
+        for (int k = 0; k < p->nbuffers; k++) {
+            const struct buffer *buf = &p->buffers[k];
+            if (buf->kind != BUFFER_PARAM && buf->kind != BUFFER_OPTIMIZER && k != p->metrics)
+                continue;
+            int other = program_find(program_of(b, PROGRAM_TRAIN, r), buf->name);
+            if (other < 0 || memcmp(a->actors[r].after[PROGRAM_TRAIN][k],
+                                    b->actors[r].after[PROGRAM_TRAIN][other], buf->bytes) != 0)
+                return err_set(e, ERR_DATA, "%s of rank %d has other bits", buf->name, r);
+        }
+    }
+    return 0;
+}

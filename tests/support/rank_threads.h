@@ -53,3 +53,6 @@ void rank_threads_clear(struct rank_threads *c);
 // ERR_DATA with the element.
 int rank_threads_compare(const struct rank_threads *c, enum program_kind kind, const char *name,
                          const double *want, double rtol, double slack, struct err *e);
+// Holds what two runs of training left against each other, to the bit: on each rank its part of every
+// parameter, of the optimiser's state, and the metrics. ERR_DATA with the tensor.
+int rank_threads_same(const struct rank_threads *a, const struct rank_threads *b, struct err *e);

@@ -79,14 +79,15 @@ static void evaluate(struct reference *r)
     interp_phase(x, PHASE_UPDATE, 0);
 }
 
-static bool in_bf16(const struct setting *s)
+static inline bool in_bf16(const struct setting *s)
 {
     return strstr(s->more, "bf16") != NULL;
 }
 
 static void (*set_start)(struct interp *x) = set_params;
 
-static struct reference *reference_of(struct reference both[2], const struct model *m, bool half)
+static inline struct reference *reference_of(struct reference both[2], const struct model *m,
+                                             bool half)
 {
     const struct setting alone = {ALL, "dp: 1", 1,
                                   "",  "",      half ? "precision: {compute: bf16}\n" : ""};
@@ -114,7 +115,7 @@ static struct reference *reference_of(struct reference both[2], const struct mod
     return r;
 }
 
-static void forget_references(struct reference *all, int n)
+static inline void forget_references(struct reference *all, int n)
 {
     for (int k = 0; k < n; k++) {
         struct reference *r = &all[k];

@@ -18,6 +18,7 @@
 #include "common/compile/graph/grad.h"
 #include "common/compile/graph/optimiser.h"
 #include "common/compile/graph/remat.h"
+#include "common/compile/program/bucket.h"
 #include "common/compile/program/dump.h"
 #include "common/compile/program/fuse.h"
 #include "common/compile/program/lower.h"
@@ -383,6 +384,9 @@ static int cut_case(struct random_case *c, struct graph *cut, struct err *e)
         order_nodes(cut);
         if (c->job.pipeline.schedule == JOB_ZERO_BUBBLE && c->nstages > 1)
             weights_split(cut);
+        static const int64_t buckets[] = {0, 1, 300, 2000, 1 << 20}; // bytes
+        cut->bucket = buckets[ask(c, 10, 0, 5)];
+        bucket_nodes(cut, &c->mesh);
         cut->backend = BACKEND_CPU; // its ops ask for little scratch
     }
     rc = rc ? rc : verify_partitioned(cut, &c->mesh, e);

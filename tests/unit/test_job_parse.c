@@ -135,7 +135,7 @@ static void test_keys_that_are_not_built_yet_are_unknown(void **state)
                   "[tensorboard]\n");
     expect_errors(VALID "resources: {min_dp: 1}\n",
                   "job.yaml:5:13: resources.min_dp: unknown key: resources has devices, kind, "
-                  "threads, hosts, priority, scratch, network, collectives\n");
+                  "threads, hosts, priority, scratch, bucket, network, collectives\n");
 }
 
 static void test_restart_waits_are_two_durations(void **state)

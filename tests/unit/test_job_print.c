@@ -118,6 +118,7 @@ static void test_the_resolved_job_says_every_value(void **state)
                                           "  hosts: 0\n"
                                           "  priority: 0\n"
                                           "  scratch: 0\n"
+                                          "  bucket: 16\n"
                                           "  network: encrypted\n"
                                           "restart:\n"
                                           "  budget: 5\n"

@@ -20,11 +20,15 @@ static const char *const text =
     "train: {steps: 3, microbatches: 2, seed: 5}\n"
     "mesh: {dp: 2}\n";
 
+// A bucket's are one.
 static int count_starts(const struct program *p)
 {
     int n = 0;
     for (int i = 0; i < p->ninstrs; i++)
-        n += p->instrs[i].kind == INSTR_START;
+        if (p->instrs[i].kind == INSTR_START) {
+            n++;
+            i += p->instrs[i].with;
+        }
     return n;
 }
 

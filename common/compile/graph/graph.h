@@ -75,8 +75,7 @@ struct node {
     const char *what;         // all but OP: the tensor it is about, for people
     int64_t hides, from;      // the last ADD of causal(): of which dim's keys, and its window
     axis_set owner;           // counts at coordinate 0 of these axes only: elsewhere its scale is 0
-    int nin, in[OP_MAX_IN];
-    int nout, out[OP_MAX_OUT];
+    int nin, nout, in[OP_MAX_IN], out[OP_MAX_OUT];
     int scope, line;  // index into scopes; of the model's text, 0: none
     int layer;        // of the model, from 0; what stands outside of layers is with the one before
     int place;        // on the way through the pipeline: chunk · stages + stage
@@ -86,6 +85,7 @@ struct node {
     enum phase phase;
     enum node_when when;
     bool again; // a forward node that the backward runs once more (remat.h)
+    int bucket; // RESHARD: neighbours of one number, from 1, travel together (bucket.h); 0: alone
 };
 
 // Contributions, in the order they are made, and the sum they go into.
@@ -127,10 +127,9 @@ struct graph {
     enum dtype compute, reduce;
     bool tf32; // products may read f32 so (op_attr)
     enum backend_kind backend;
-    int64_t scratch; // that a library on CUDA may have; 0: as usual (op_attr)
+    int64_t scratch, bucket; // bytes: of CUDA's libraries, 0: as usual (op_attr); of bucket.h
     // Values by their ids; −1: none.
-    int loss, metrics; // the loss's sum (of a sample program: the logits'); the metrics
-                       // vector, summed over all ranks
+    int loss, metrics; // the loss's sum (a sample program's: the logits'); the metrics of all ranks
     int nparts, parts_cap, nbalances, balances_cap;
     struct loss_part *parts; // behind the loss and its like in the metrics vector
     struct balance *balances;

@@ -164,6 +164,8 @@ static void put_instr(const struct program *p, const struct instr *i, struct buf
         if (i->stages)
             buf_printf(out, "stages %llx of %s", (unsigned long long)i->stages,
                        p->mesh.axis[i->axis].name);
+        if (i->with)
+            buf_printf(out, " with %d", i->with);
     }
     if (i->kind == INSTR_SEND || i->kind == INSTR_RECV)
         buf_printf(out, " %s %d", p->mesh.axis[i->axis].name, i->peer);

@@ -30,6 +30,7 @@ void fuse_updates(struct program *p)
         for (end = i + 1; is_of_row(first) && end < p->ninstrs; end++)
             if (!may_join(first, &p->instrs[end]))
                 break;
-        first->with = end - i - 1;
+        if (is_of_row(first))
+            first->with = end - i - 1;
     }
 }

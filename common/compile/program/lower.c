@@ -16,6 +16,11 @@ struct unpack {
     struct op_block block;
 };
 
+struct pending { // a collective that runs
+    int start;
+    bool within; // the one before it took it along (bucket.h)
+};
+
 struct lowering {
     const struct graph *g;
     const struct mesh *mesh;
@@ -28,9 +33,11 @@ struct lowering {
     int **buffers;     // [root][m] → 1 + buffer, 0 if none yet; null for roots of other stages
     int workspace;     // buffer, −1 before an op wants one
     uint64_t *scratch; // node → 1 + the scratch bytes that it needs; 0: not computed yet
-    int pending[COLLECTIVES_OPEN], npending; // collectives that run, in the order of their starts
-    int *open, nopen, open_cap;              // sends and receives that run
-    struct unpack *unpacks;                  // results of collectives that no instruction has read
+    struct pending *pending;              // in the order of their starts
+    int npending, pending_cap, nlaunched; // `nlaunched` are not within another
+    int launch;                           // the last START that is not
+    int *open, nopen, open_cap;           // sends and receives that run
+    struct unpack *unpacks;               // results of collectives that no instruction has read
     int nunpacks, unpacks_cap;
     int scope, nscopes; // the scope of the last op, and how many there were so far
     const struct schedule *schedule;
@@ -74,6 +81,22 @@ void program_rows(const struct program *p, int rank, int64_t *first, int64_t *co
 const struct op_attr *program_attr(const struct program *p, const struct instr *i)
 {
     return i->attr ? i->attr : &p->graph->nodes[i->node].attr;
+}
+
+int64_t program_span(const struct program *p, const struct instr *start)
+{
+    const struct buffer *first = &p->buffers[start->out[0].buffer];
+    const struct buffer *last = &p->buffers[start[start->with].out[0].buffer];
+    return (int64_t)((last->offset - first->offset) / dtype_size(first->dtype)) +
+           shape_count(&last->shape);
+}
+
+bool program_goes_with(const struct program *p, const struct instr *i)
+{
+    const struct instr *s = i->kind == INSTR_WAIT ? &p->instrs[i->start] : i, *first = s;
+    while (first > p->instrs && first[-1].kind == INSTR_START && first[-1].with < s - first + 1)
+        first--;
+    return s->kind == INSTR_START && first > p->instrs && first[-1].kind == INSTR_START;
 }
 
 // ---- buffers -----------------------------------------------------------------------------------
@@ -181,16 +204,21 @@ static void emit_instr(struct lowering *l, const struct instr *i)
     at->out = arena_dup(l->arena, i->out, sizeof *i->out * (size_t)i->nout);
 }
 
+// Waits for the oldest collective, and for what it took along.
 static void wait_oldest(struct lowering *l)
 {
-    struct instr w = l->p->instrs[l->pending[0]];
-    w.kind = INSTR_WAIT;
-    w.start = l->pending[0];
-    l->p->buffers[w.in[0].buffer].last = l->p->ninstrs;
-    l->p->buffers[w.out[0].buffer].last = l->p->ninstrs;
-    add_instr(l, &w); // its views are those of the start
-    l->npending--;
-    memmove(l->pending, l->pending + 1, sizeof *l->pending * (size_t)l->npending);
+    do {
+        struct instr w = l->p->instrs[l->pending[0].start];
+        w.kind = INSTR_WAIT;
+        w.start = l->pending[0].start;
+        w.with = 0;
+        l->p->buffers[w.in[0].buffer].last = l->p->ninstrs;
+        l->p->buffers[w.out[0].buffer].last = l->p->ninstrs;
+        add_instr(l, &w); // its views are those of the start
+        l->npending--;
+        memmove(l->pending, l->pending + 1, sizeof *l->pending * (size_t)l->npending);
+    } while (l->npending && l->pending[0].within);
+    l->nlaunched--;
 }
 
 static void wait_for_buffer(struct lowering *l, int buffer, bool writes);
@@ -305,15 +333,23 @@ static void wait_for_buffer(struct lowering *l, int buffer, bool writes)
     wait_sendrecvs(l, buffer, writes);
     int upto = 0;
     for (int i = 0; i < l->npending; i++) {
-        const struct instr *s = &l->p->instrs[l->pending[i]];
+        const struct instr *s = &l->p->instrs[l->pending[i].start];
         if (s->out[0].buffer == buffer || s->in[0].buffer == buffer)
             upto = i + 1;
     }
-    while (upto-- > 0)
+    for (int others = l->npending - upto; l->npending > others;)
         wait_oldest(l);
 }
 
 // ---- reshards ----
+
+// Whether the instruction before this one started its neighbour in a bucket.
+static bool joins_bucket(const struct lowering *l, const struct node *n)
+{
+    const struct instr *before = l->p->ninstrs ? &l->p->instrs[l->p->ninstrs - 1] : NULL;
+    return n->bucket && before && before->kind == INSTR_START &&
+           l->g->nodes[before->node].bucket == n->bucket;
+}
 
 static void start_collective(struct lowering *l, const struct node *n, struct instr i)
 {
@@ -325,7 +361,8 @@ static void start_collective(struct lowering *l, const struct node *n, struct in
     i.group = n->step.cut;
     i.max = (l->g->values[n->in[0]].spec.partial_max & dim_axes(&i.group)) != 0;
     i.nin = i.nout = 1;
-    if (l->npending == COLLECTIVES_OPEN) // one more waits for the oldest of them
+    bool within = joins_bucket(l, n);
+    while (!within && l->nlaunched == COLLECTIVES_OPEN) // one more waits for the oldest of them
         wait_oldest(l);
     const int touched[2] = {i.in[0].buffer, i.out[0].buffer};
     for (int k = 0; k < 2; k++)
@@ -334,7 +371,13 @@ static void start_collective(struct lowering *l, const struct node *n, struct in
         l->p->buffers[touched[k]].region = REGION_SHARED;
         l->p->buffers[touched[k]].last = l->p->ninstrs;
     }
-    l->pending[l->npending++] = l->p->ninstrs;
+    l->pending = arena_grow(&l->maps, l->pending, sizeof *l->pending, l->npending, &l->pending_cap);
+    l->pending[l->npending++] = (struct pending){l->p->ninstrs, within};
+    l->nlaunched += !within;
+    if (within)
+        l->p->instrs[l->launch].with++;
+    else
+        l->launch = l->p->ninstrs;
     emit_instr(l, &i);
 }
 
@@ -584,6 +627,24 @@ static void init_lowering(struct lowering *l)
     sharing_find(&l->sharing, l->g, l->mesh, l->part, l->stage, &l->maps);
 }
 
+// What is in one bucket lies in one place, and so lives as long.
+static void join_lifetimes(struct program *p)
+{
+    for (int i = 0; i < p->ninstrs; i++) {
+        const struct instr *s = &p->instrs[i];
+        int n = s->kind == INSTR_START && s->with ? s->with + 1 : 0, first = i, last = i;
+        for (int k = 0; k < n; k++) {
+            const struct buffer *b = &p->buffers[s[k].out[0].buffer];
+            first = b->first < first ? b->first : first;
+            last = b->last > last ? b->last : last;
+        }
+        for (int k = 0; k < n; k++) {
+            p->buffers[s[k].out[0].buffer].first = first;
+            p->buffers[s[k].out[0].buffer].last = last;
+        }
+    }
+}
+
 void lower_stage(const struct graph *g, const struct mesh *m, const struct stage_part *part,
                  const struct schedule *s, int stage, enum program_kind kind, struct arena *a,
                  struct program *out)
@@ -623,6 +684,7 @@ void lower_stage(const struct graph *g, const struct mesh *m, const struct stage
         if (!buf->persistent && made < read && read != PHASE_UPDATE)
             buf->kind = BUFFER_STASH;
     }
+    join_lifetimes(out);
     out->metrics = make_view(&l, g->metrics, s->microbatches - 1).buffer;
     out->instrs = arena_dup(a, out->instrs, sizeof *out->instrs * (size_t)out->ninstrs);
     out->buffers = arena_dup(a, out->buffers, sizeof *out->buffers * (size_t)out->nbuffers);

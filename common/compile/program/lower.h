@@ -7,7 +7,7 @@
 // or STACK whose pieces lie in the whole (sharing.h) is no instruction. A collective starts where its
 // node stands and is waited for before the first instruction that touches its buffer; so do sends
 // and receives between stages, but a receive starts slots early. Where nodes stand is order.h's
-// business.
+// business, and which of them start together bucket.h's.
 #pragma once
 #include "common/compile/program/part.h"
 #include "common/compile/program/program.h"

@@ -39,30 +39,57 @@ static int join_persistent(struct program *const *programs, int n, struct map *b
     return 0;
 }
 
+// Buffers of one bucket (bucket.h) lie one behind the other.
+struct neighbours {
+    int *next;    // buffer → the one behind it, −1
+    bool *behind; // buffer → it lies behind another
+};
+
+static struct neighbours find_neighbours(const struct program *p, struct arena *scratch)
+{
+    struct neighbours of = {arena_array(scratch, int, p->nbuffers),
+                            arena_array(scratch, bool, p->nbuffers)};
+    for (int b = 0; b < p->nbuffers; b++)
+        of.next[b] = -1;
+    for (int i = 0; i < p->ninstrs; i++)
+        for (int k = 0; p->instrs[i].kind == INSTR_START && k < p->instrs[i].with; k++) {
+            int next = p->instrs[i + k + 1].out[0].buffer;
+            of.next[p->instrs[i + k].out[0].buffer] = next;
+            of.behind[next] = true;
+        }
+    return of;
+}
+
 // `caches`: those alone; else all others.
 static void place_persistent(struct program *const *programs, int n, struct map *by_name,
                              bool caches, uint64_t used[REGION_COUNT], struct memory *m)
 {
-    for (int i = 0; i < n; i++)
-        for (int b = 0; b < programs[i]->nbuffers; b++) {
-            struct buffer *buf = &programs[i]->buffers[b];
-            if (!buf->persistent || (buf->kind == BUFFER_CACHE) != caches)
-                continue;
-            struct buffer *first = map_get(by_name, buf->name);
-            if (first == buf) {
-                buf->offset = used[buf->region];
-                used[buf->region] += align_up(buf->bytes);
-                m->params += buf->kind == BUFFER_PARAM ? buf->bytes : 0;
-                m->grads += buf->kind == BUFFER_GRAD ? buf->bytes : 0;
-                m->optimizer += buf->kind == BUFFER_OPTIMIZER ? buf->bytes : 0;
-                m->copies += buf->kind == BUFFER_COPY ? buf->bytes : 0;
-                m->cache += buf->kind == BUFFER_CACHE ? buf->bytes : 0;
-                m->workspace += buf->kind == BUFFER_WORKSPACE ? buf->bytes : 0;
+    struct arena scratch = {0};
+    for (int i = 0; i < n; i++) {
+        const struct neighbours of = find_neighbours(programs[i], &scratch);
+        struct buffer *const all = programs[i]->buffers;
+        for (int head = 0; head < programs[i]->nbuffers; head++)
+            for (int b = of.behind[head] ? -1 : head; b >= 0; b = of.next[b]) {
+                struct buffer *buf = &all[b];
+                if (!buf->persistent || (buf->kind == BUFFER_CACHE) != caches)
+                    continue;
+                struct buffer *first = map_get(by_name, buf->name);
+                if (first == buf) {
+                    buf->offset = used[buf->region];
+                    used[buf->region] += align_up(buf->bytes);
+                    m->params += buf->kind == BUFFER_PARAM ? buf->bytes : 0;
+                    m->grads += buf->kind == BUFFER_GRAD ? buf->bytes : 0;
+                    m->optimizer += buf->kind == BUFFER_OPTIMIZER ? buf->bytes : 0;
+                    m->copies += buf->kind == BUFFER_COPY ? buf->bytes : 0;
+                    m->cache += buf->kind == BUFFER_CACHE ? buf->bytes : 0;
+                    m->workspace += buf->kind == BUFFER_WORKSPACE ? buf->bytes : 0;
+                }
+                buf->region = first->region;
+                buf->offset = first->offset;
+                buf->bytes = first->bytes;
             }
-            buf->region = first->region;
-            buf->offset = first->offset;
-            buf->bytes = first->bytes;
-        }
+    }
+    arena_clear(&scratch);
 }
 
 static bool has_caches(const struct program *p)
@@ -90,13 +117,15 @@ static bool lasts_long(const struct program *p, const struct buffer *b)
     return p->nbuffers > VERY_MANY && b->last - b->first > p->ninstrs / 2;
 }
 
-// Lists the temporaries in the order in which they are placed. Returns their number.
-static int order_temporaries(struct program *p, struct buffer **order)
+// Lists the temporaries in the order in which they are placed, of a bucket the first alone. Returns
+// their number.
+static int order_temporaries(struct program *p, const struct neighbours *of, struct buffer **order)
 {
     int n = 0, lasting = 0;
     for (int half = 0; half < 2; half++) {
         for (int b = 0; b < p->nbuffers; b++)
-            if (!p->buffers[b].persistent && lasts_long(p, &p->buffers[b]) == !half)
+            if (!p->buffers[b].persistent && !of->behind[b] &&
+                lasts_long(p, &p->buffers[b]) == !half)
                 order[n++] = &p->buffers[b];
         lasting = half ? lasting : n;
     }
@@ -111,14 +140,22 @@ static void place_temporaries(struct program *p, const uint64_t base[REGION_COUN
     struct arena scratch = {0};
     struct buffer **order = arena_array(&scratch, struct buffer *, p->nbuffers);
     struct occupancy taken[REGION_COUNT];
-    int n = order_temporaries(p, order);
+    const struct neighbours of = find_neighbours(p, &scratch);
+    int n = order_temporaries(p, &of, order);
     for (int r = 0; r < REGION_COUNT; r++)
         occupancy_init(&taken[r], order, n, &scratch);
     for (int i = 0; i < n; i++) {
         struct buffer *buf = order[i];
-        uint64_t bytes = align_up(buf->bytes);
+        uint64_t bytes = 0;
+        for (int b = (int)(buf - p->buffers); b >= 0; b = of.next[b])
+            bytes += align_up(p->buffers[b].bytes);
         buf->offset = occupancy_find(&taken[buf->region], buf, base[buf->region], bytes);
         occupancy_add(&taken[buf->region], buf, bytes);
+        uint64_t at = buf->offset;
+        for (int b = (int)(buf - p->buffers); b >= 0; b = of.next[b]) {
+            p->buffers[b].offset = at;
+            at += align_up(p->buffers[b].bytes);
+        }
         if (buf->offset + bytes > end[buf->region])
             end[buf->region] = buf->offset + bytes;
     }
@@ -137,6 +174,9 @@ static bool is_alike(const struct program *p, const struct program *other)
             (x->persistent ? x->offset != y->offset : x->first != y->first || x->last != y->last))
             return false;
     }
+    for (int i = 0; i < p->ninstrs; i++)
+        if (p->instrs[i].with != other->instrs[i].with)
+            return false;
     return true;
 }
 

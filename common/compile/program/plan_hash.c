@@ -159,8 +159,8 @@ void plan_hash_add(struct plan_hash *hash, const struct program *p)
         if (starts) {
             put_numbers(hash,
                         (const uint64_t[]){(uint64_t)i->collective, i->max, i->stages,
-                                           i->stages ? (uint64_t)i->axis : 0},
-                        4);
+                                           i->stages ? (uint64_t)i->axis : 0, (uint64_t)i->with},
+                        5);
             put_cut(hash, &i->group);
         }
         if (i->kind == INSTR_SEND || i->kind == INSTR_RECV)

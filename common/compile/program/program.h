@@ -59,7 +59,8 @@ struct instr {
     int nin, nout;
     const struct view *in, *out;
     int workspace; // buffer, −1 for none
-    int with;      // OP: so many instructions behind it may run in the same call (fuse.h)
+    int with;      // so many instructions behind it go with it. OP: they may run in the same call
+        // (fuse.h); START: their buffers lie behind its own, one collective does them all
     bool accumulate;
     axis_set owner; // counts at coordinate 0 of these axes only
     enum reshard_kind collective;
@@ -105,3 +106,8 @@ int program_find(const struct program *p, const char *name);
 // The batch positions of a microbatch that a rank reads: what covers its part of every input.
 void program_rows(const struct program *p, int rank, int64_t *first, int64_t *count);
 const struct op_attr *program_attr(const struct program *p, const struct instr *i);
+// How many elements the collective of a START works on, with those of the ones that go with it and
+// of what lies between their buffers, which nobody reads.
+int64_t program_span(const struct program *p, const struct instr *start);
+// Whether a START before it does what a START starts, or a WAIT waits for.
+bool program_goes_with(const struct program *p, const struct instr *i);

@@ -433,6 +433,24 @@ static int check_order(const struct program *p, struct err *e)
     return rc;
 }
 
+// Whether a START may be of one bucket with the one before it: they do the same, in place, and its buffer
+// is the next.
+static bool goes_with_before(const struct program *p, const struct instr *in)
+{
+    const struct instr *before = in - 1;
+    if (in->kind != INSTR_START || in->with || in->collective != RESHARD_ALL_REDUCE ||
+        before->collective != in->collective || in->stages || before->stages ||
+        in->max != before->max || !dim_equal(&in->group, &before->group))
+        return false;
+    for (int k = 0; k < 2; k++)
+        if (in[-k].in->buffer != in[-k].out->buffer || in[-k].in->offset || in[-k].out->offset)
+            return false;
+    const struct buffer *b = &p->buffers[in->out->buffer], *a = &p->buffers[before->out->buffer];
+    uint64_t end = (a->offset + a->bytes + PLAN_ALIGN - 1) / PLAN_ALIGN * PLAN_ALIGN;
+    return b->dtype == a->dtype && b->region == a->region && b->persistent == a->persistent &&
+           b->offset == end;
+}
+
 // Instructions that run in one call must be of one op, and write only persistent buffers, so that
 // none writes what another reads.
 static int check_together(const struct program *p, struct err *e)
@@ -443,6 +461,8 @@ static int check_together(const struct program *p, struct err *e)
             return BAD("%s: instruction %d goes with %d", program_name(p->kind), i, first->with);
         for (int k = i; k <= i + first->with && first->with; k++) {
             const struct instr *in = &p->instrs[k];
+            if (first->kind == INSTR_START && (k == i || goes_with_before(p, in)))
+                continue;
             bool lasts = in->kind == INSTR_OP && in->op == first->op && (k == i || !in->with);
             for (int o = 0; o < in->nout && lasts; o++)
                 lasts = p->buffers[in->out[o].buffer].persistent;

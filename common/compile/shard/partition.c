@@ -624,6 +624,7 @@ static void empty_graph(struct pass *p)
     to->reduce = from->reduce;
     to->backend = from->backend;
     to->scratch = from->scratch;
+    to->bucket = from->bucket;
     if (!before.nodes) {
         graph_reserve(to, 2 * from->nnodes, 2 * from->nvalues);
         return;

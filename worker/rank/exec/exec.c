@@ -212,8 +212,10 @@ static int bind_start(struct exec *x, const struct program *p, struct bound *b, 
                                 .dtype = t.dtype,
                                 .from = find_address(x, p, i->in[0]),
                                 .buf = t.data,
-                                .count = shape_count(&t.shape),
+                                .count = program_span(p, i),
                                 .name = p->graph->nodes[i->node].what};
+    if (i->with)
+        a.name = arena_printf(&x->arena, "%s and %d more", a.name, i->with);
     return prepare_collective(x, p, b, &a, e);
 }
 
@@ -265,7 +267,7 @@ static int bind_program(struct exec *x, const struct program *p, struct loaded *
             bind_copy(x, p, b);
         else if (b->instr->kind == INSTR_OP)
             bind_op(x, p, b);
-        else if (b->instr->kind == INSTR_START)
+        else if (b->instr->kind == INSTR_START && !program_goes_with(p, b->instr))
             rc = bind_start(x, p, b, e);
         else if (b->instr->kind == INSTR_SEND || b->instr->kind == INSTR_RECV)
             rc = bind_send_recv(x, p, b, e);
@@ -451,7 +453,7 @@ static int run_instr(struct exec *x, const struct bound *b, struct err *e)
     case INSTR_SEND:
     case INSTR_RECV:
     case INSTR_WAIT:
-        return run_collective(x, b, e);
+        return b->collective ? run_collective(x, b, e) : 0; // 0: the first of its bucket does it
     }
     return 0;
 }

@@ -47,7 +47,7 @@ struct marks {
 static double find_share(const struct program *p, const struct instr *i)
 {
     if (i->kind != INSTR_OP)
-        return 1.0 / MOST_OTHERS;
+        return program_goes_with(p, i) ? 0 : 1.0 / MOST_OTHERS;
     const struct node *n = &p->graph->nodes[i->node];
     return 1.0 / MOST_OPS + node_flops(p->graph, &p->mesh, n) / MOST_FLOPS +
            node_bytes(p->graph, &p->mesh, n) / MOST_BYTES;
