@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `weft up` says to the `weft up --member` that it started on a host, over its standard input and
+// What `weft up` says to the `weft --member` that it started on a host, over its standard input and
 // so where nobody else on that host reads it:
 //
 //   weft up 1 LENGTH\n                          the order, once the host has said which weft it has

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`weft up`: a job on bare machines by ssh. Most hosts here are folders behind a script that stands for ssh; two are network
 namespaces, and some are reached through a real sshd. Whatever is killed, cut or missing is named, and nothing is left running."""
+import fcntl
 import getpass
 import hashlib
 import hmac
@@ -140,6 +141,29 @@ def test_a_killed_weft_up_leaves_nothing_running(two):
     saved = two.run.checkpoints()[-1].step
     end = ended(two.up("-s", f"train.steps={saved + 20}"))
     assert end.code == 0 and f"continues from step-{saved:08d}" in end.out, (saved, end)
+
+
+def test_a_member_whose_lines_nobody_takes_ends_too(two):
+    """As when the network has gone: its input ends, and what it prints goes into a pipe that is full."""
+    run, (there, here) = two.run, os.pipe()
+    size = fcntl.fcntl(here, fcntl.F_SETPIPE_SZ, 4096)
+    member = runs.watch_over(subprocess.Popen([runs.WEFT, "--member"], stdin=subprocess.PIPE, stdout=here, stderr=here,
+                                              env={**allocation.clean(), "TMPDIR": str(two.folder / "a")}))  # fmt: skip
+    words = ["0", "1", "0123456789abcdef" * 2, "sixteen and more of them", "a", str(run.place), "-s", "train.steps=1000000", "--", str(run.file)]
+    order = "".join(f"{w}\0" for w in words).encode()
+    assert os.read(there, size).startswith(b"weft up: this is weft ")
+    member.stdin.write(b"weft up 1 %d\n" % len(order) + order)
+    member.stdin.flush()
+    assert run.wait_until(lambda: member.poll() is not None or (run.stores() and run.checkpoints()))
+    assert member.poll() is None, os.read(there, size)
+    filler = os.open(f"/proc/self/fd/{here}", os.O_WRONLY | os.O_NONBLOCK)
+    with pytest.raises(BlockingIOError):
+        while True:
+            os.write(filler, b"x")
+    member.stdin.close()
+    assert member.wait(runs.WATCHDOG) == 75 and two.none_is_left()
+    for fd in (there, here, filler):
+        os.close(fd)
 
 
 @pytest.mark.parametrize("lost", ["a", "b"])
