@@ -71,6 +71,9 @@ int several_open(struct several *s, const struct job *job, const char *base, str
     // An agent that does not see it yet says so when it has waited.
     if (!realpath(root, s->root))
         snprintf(s->root, sizeof s->root, "%s", root);
+    // What others could put there no start would believe, so that none is to follow.
+    if (!*s->secret.text && (!s->a.index || !access(at, F_OK)) && folder_check_own(at, false, e))
+        return err_wrap(e, "checkpoint.dir");
     return make_place(s, e);
 }
 

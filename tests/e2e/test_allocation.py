@@ -229,6 +229,19 @@ def test_a_leader_that_cannot_work_ends_its_agents_with_it(pair):
     assert "index 1: the leader ended with 66" in ends[1].err, ends[1]
 
 
+def test_a_folder_that_others_may_write_to_ends_all_at_once_for_a_person(pair):
+    """And not with a code by which a scheduler would start it again and again."""
+    pair.file().parent.mkdir(parents=True)
+    pair.file().parent.chmod(0o777)
+    pair.start()
+    codes, ends = pair.codes()
+    assert codes == [78, 78] and all("others may write to" in e.err and "chmod go-w" in e.err for e in ends), ends
+    assert not pair.file().exists() and not pair.run.stores()
+    pair.file().parent.chmod(0o700)
+    pair.start()
+    assert pair.codes()[0] == [0, 0]
+
+
 @pytest.mark.parametrize("broken, code", [("gone", 66), ("cut short", 65)])
 def test_a_job_that_fails_for_its_data_ends_with_the_code_that_says_so(pair, noise, broken, code):
     """Its data breaks while it is stopped: what continues is not held against its files before its ranks are."""
