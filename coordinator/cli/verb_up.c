@@ -81,8 +81,9 @@ static int add_host(struct up *u, char *name, struct err *e)
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
                                 "._@:%+-[]";
     struct host *h = &u->host[u->n];
-    size_t n = 0;
-    if (!*name || *name == '-' || strlen(name) >= NAME_SIZE || name[strspn(name, plain)])
+    size_t n = 0, first = strspn(name, "[]"); // ssh gets it without, and takes a '-' for an option
+    if (!name[first] || name[first] == '-' || strlen(name) >= NAME_SIZE ||
+        name[strspn(name, plain)])
         return err_set(e, ERR_INVALID, "--hosts: '%.80s' is no host: give them as a,user@b,[::1]",
                        name);
     if (u->n == UP_HOSTS)
@@ -374,7 +375,7 @@ static void make_words(const struct args *a, struct buf *grace, struct up_order 
 static int give_orders(struct up *u, struct err *e)
 {
     char id[ID_LEN], secret[ID_LEN], folder[PATH_MAX];
-    const char *at = strchr(u->host[0].target, '@');
+    const char *at = strrchr(u->host[0].target, '@');
     struct buf grace = {0}, text = {0};
     struct up_order o = {.size = u->n, .id = id, .secret = secret, .folder = folder};
     o.host = at ? at + 1 : u->host[0].target;

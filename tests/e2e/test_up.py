@@ -225,7 +225,8 @@ def test_a_host_that_is_not_fit_is_named_and_nothing_begins(place, noise, there,
 
 
 def test_hosts_are_checked_before_anything_is_called(two):
-    for hosts, words in (("a,-oProxyCommand=true", "'-oProxyCommand=true' is no host"), ("a,,b", "'' is no host"), ("a,b;true", "is no host"),
+    for hosts, words in (("a,-oProxyCommand=true", "'-oProxyCommand=true' is no host"), ("a,[-Fevil]", "'[-Fevil]' is no host"), ("[]", "'[]' is no host"),
+                         ("a,,b", "'' is no host"), ("a,b;true", "is no host"),
                          ("a,b,a", "a stands there twice")):  # fmt: skip
         end = ended(two.up(hosts=hosts))
         assert end.code == 2 and words in end.err, end
