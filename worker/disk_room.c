@@ -32,10 +32,10 @@ static void look(const char *folder, int64_t *free, int64_t *size)
     *size = known ? (int64_t)(s.f_blocks * s.f_frsize) : 0;
 }
 
-static struct timespec in_seconds(int seconds)
+static struct timespec in_seconds(clockid_t clock, int seconds)
 {
     struct timespec t;
-    clock_gettime(CLOCK_REALTIME, &t);
+    clock_gettime(clock, &t);
     t.tv_sec += seconds;
     return t;
 }
@@ -52,7 +52,7 @@ static void *watch(void *arg)
         pthread_mutex_lock(&r->mutex);
         r->seen = now;
         r->news = true;
-        struct timespec until = in_seconds(ROOM_LOOK_S);
+        struct timespec until = in_seconds(CLOCK_MONOTONIC, ROOM_LOOK_S);
         while (!r->ends && pthread_cond_timedwait(&r->wake, &r->mutex, &until) == 0)
             ;
     }
@@ -73,12 +73,16 @@ int disk_room_open(const char *state, const char *checkpoints, struct disk_room 
                    struct err *e)
 {
     struct disk_room *r = heap_alloc(sizeof *r);
+    pthread_condattr_t monotonic; // a wall clock that is set back would end the looks
     *r = (struct disk_room){0};
     r->folder[AGENT_ROOM_STATE] = heap_strdup(state);
     if (checkpoints && *checkpoints)
         r->folder[AGENT_ROOM_CHECKPOINTS] = heap_strdup(checkpoints);
     pthread_mutex_init(&r->mutex, NULL);
-    pthread_cond_init(&r->wake, NULL);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&r->wake, &monotonic);
+    pthread_condattr_destroy(&monotonic);
     if ((errno = pthread_create(&r->thread, NULL, watch, r))) {
         free_room(r);
         return err_errno(e, ERR_IO, "cannot start a thread");
@@ -105,7 +109,7 @@ void disk_room_close(struct disk_room *r)
     r->ends = true;
     pthread_cond_signal(&r->wake);
     pthread_mutex_unlock(&r->mutex);
-    struct timespec until = in_seconds(ROOM_END_S);
+    struct timespec until = in_seconds(CLOCK_REALTIME, ROOM_END_S);
     if (pthread_timedjoin_np(r->thread, NULL, &until))
         pthread_detach(r->thread);
     else
