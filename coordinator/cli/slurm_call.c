@@ -31,6 +31,8 @@ static int take_answer(const struct slurm_call *c, int from, pid_t pid, struct b
     int status = 0;
     bool whole = child_read(from, SLURM_ANSWER_MAX, clock_mono_ns() + c->wait_ns, out);
     bool ended = child_end(pid, whole ? CLOCK_S : 0, &status);
+    if (out->len > SLURM_ANSWER_MAX)
+        return 0;
     if (!whole || !ended)
         return err_set(e, ERR_TIMEOUT, "%s did not answer within %lld s", c->argv[0],
                        (long long)(c->wait_ns / CLOCK_S));

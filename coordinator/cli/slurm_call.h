@@ -13,5 +13,5 @@ struct slurm_call {
     int64_t wait_ns;   // then it is killed
 };
 // Appends what it prints to `out`. ERR_NOTFOUND: there is no such program; ERR_REFUSED: it ended otherwise
-// than with 0; ERR_TIMEOUT: it was killed. Of what it printed the first 64 KiB count.
+// than with 0; ERR_TIMEOUT: it was killed. With over 64 KiB it is killed, and what was read counts.
 int slurm_call(const struct slurm_call *c, struct buf *out, struct err *e);

@@ -32,8 +32,8 @@ int slurm_record_read(const char *base, const char *name, struct slurm_record *o
     snprintf(file, sizeof file, "%s.slurm", name);
     if ((size_t)snprintf(dir, sizeof dir, "%s/.weft", base) >= sizeof dir)
         return err_set(e, ERR_INVALID, "%s: the path is too long", base);
-    int rc = folder_read(dir, file, text, sizeof text, e);
-    rc = rc ? rc : folder_check_own(dir, false, e);
+    int rc = folder_check_own(dir, false, e); // before: another's may be a pipe that nobody writes
+    rc = rc ? rc : folder_read(dir, file, text, sizeof text, e);
     if (rc)
         return rc;
     size_t digits = strncmp(text, "job ", 4) == 0 ? strspn(text + 4, "0123456789") : 0;

@@ -50,7 +50,8 @@ static void *hear_more(void *arg)
     while (poll(&p, 1, UP_SILENT_MS) == 1 && read(0, &what, 1) == 1)
         if (what != '.')
             (void)kill(getpid(), what == 's' ? SIGINT : SIGTERM);
-    (void)kill(getpid(), SIGTERM); // before it is said, for which there may be no reader, nor an end
+    (void)kill(getpid(),
+               SIGTERM); // before it is said, for which there may be no reader, nor an end
     plain_error("`weft up` is not heard any more: this host saves and stops");
     return NULL;
 }

@@ -270,7 +270,8 @@ static int explain_in_slurm(const struct args *a, struct slurm_said *s)
     if (slurm_queue_ask(s->record.job, s->line, &s->n, &e))
         snprintf(s->why, sizeof s->why, "%s", e.text);
     else if (!s->n)
-        snprintf(s->why, sizeof s->why, "it is not in Slurm's queue any more");
+        snprintf(s->why, sizeof s->why,
+                 "squeue does not list it: it has left the queue, or Slurm does not answer");
     e = (struct err){0};
     if (run_history_read(s->record.root, a->pos[0], &r, &e))
         plain_error("weft why: what it did is not known%s: %s",

@@ -40,7 +40,7 @@ def why(job, squeue, *words):
     (job.place / "tools/squeue").write_text(f"#!/bin/sh\n{squeue}\n")
     (job.place / "tools/squeue").chmod(0o755)
     end = subprocess.run([runs.WEFT, "why", "test", *words], capture_output=True, text=True, cwd=job.place,
-                         env={**allocation.clean(), "PATH": f"{job.place}/tools:/usr/bin:/bin"})  # fmt: skip
+                         env={**allocation.clean(), "PATH": f"{job.place}/tools:/usr/bin:/bin"}, timeout=runs.WATCHDOG)  # fmt: skip
     return runs.Ended(end.returncode, end.stdout, end.stderr)
 
 
@@ -51,10 +51,10 @@ LINE = "4711|PENDING|2|2026-11-28T13:17:19|N/A|0:00|"
     (f"echo '{LINE}Priority'", "PENDING (Priority): jobs of a higher priority are in front of it; 2 nodes"),
     (f"echo '{LINE}ReqNodeNotAvail, UnavailableNodes:n[1-2]'", "UnavailableNodes:n[1-2]): nodes that it needs are down"),
     (f"echo '{LINE}a|b\x1b[31m'", "(a|b\\x1b[31m)"),
-    ("exit 1", "4711: it is not in Slurm's queue any more"),
+    ("exit 1", "4711: squeue does not list it"),
     ("echo oops", "which is no line of a job"),
-    (f"yes '{LINE}None'", "4711: squeue did not answer within"),
-    ("kill -9 $$", "not in Slurm's queue"),
+    (f"yes '{LINE}None'", "PENDING (None)"),
+    ("kill -9 $$", "squeue does not list it"),
 ])  # fmt: skip
 def test_why_says_what_slurm_makes_it_wait_for(job, squeue, says):
     assert sbatch(job).code == 0
@@ -101,6 +101,14 @@ def test_a_record_that_is_none_is_refused_by_its_name(job, record):
     assert "test.slurm" not in end.err, end
     end = why(job, "echo must not be called >&2")
     assert end.code != 0 and ".weft/test.slurm" in end.err and "must not" not in end.err, end
+
+
+def test_a_record_in_a_folder_of_others_is_not_opened(job):
+    (job.place / ".weft").mkdir()
+    os.mkfifo(job.place / ".weft/test.slurm")  # whoever opens it waits
+    (job.place / ".weft").chmod(0o777)
+    end = why(job, "echo must not be called >&2")
+    assert end.code != 0 and "others may write to ./.weft" in end.err and "must not" not in end.err, end
 
 
 # ---- weft sbatch ------------------------------------------------------------------------------------
