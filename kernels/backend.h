@@ -179,8 +179,8 @@ struct backend_collectives {
     void (*abort)(struct device_communicator **c, int n);
     // Memory of the device that the library reaches best; zero, and freed by memory.free.
     int (*alloc)(struct device *d, size_t bytes, void **out, struct err *e);
-    // Frees them; nothing of theirs may be queued. All members close; it waits for them for some
-    // seconds at most. Before device.close.
+    // Frees them. All members close; it waits for them, and for what they have queued, for some seconds
+    // at most, and then aborts them. All of a device, together. Before device.close.
     void (*close)(struct device_communicator **c, int n);
 };
 

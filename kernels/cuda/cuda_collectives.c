@@ -31,6 +31,8 @@ struct device_communicator {
     pthread_mutex_t lock;
     ncclComm_t comm; // null: aborted
     int coordinate, n;
+    pthread_t ender; // while it is aborted
+    bool has_ender;
     char name[64];
 };
 
@@ -92,17 +94,24 @@ static int explain_abort(const struct device_communicator *c, struct err *e)
     return err_set(e, ERR_ABORTED, "communicator %s was aborted", c->name);
 }
 
-// How far the communicator is with what was asked of it last.
-static int look(struct device_communicator *c, const char *call, bool *in_progress, struct err *e)
+// How far the communicator is with what was asked of it last. Whoever calls holds the lock.
+static int look_locked(struct device_communicator *c, const char *call, bool *in_progress,
+                       struct err *e)
 {
     ncclResult_t state = ncclSuccess;
-    pthread_mutex_lock(&c->lock);
     int rc = c->comm ? 0 : explain_abort(c, e);
     rc = rc ? rc
             : check_result(c, "ncclCommGetAsyncError", nccl.CommGetAsyncError(c->comm, &state), e);
     rc = rc ? rc : check_result(c, call, state, e);
-    pthread_mutex_unlock(&c->lock);
     *in_progress = state == ncclInProgress;
+    return rc;
+}
+
+static int look(struct device_communicator *c, const char *call, bool *in_progress, struct err *e)
+{
+    pthread_mutex_lock(&c->lock);
+    int rc = look_locked(c, call, in_progress, e);
+    pthread_mutex_unlock(&c->lock);
     return rc;
 }
 
@@ -248,11 +257,15 @@ static int run_calls(struct device_communicator *c, struct stream_q *q,
     return rc;
 }
 
+// Another thread may stand in one of NCCL's calls: then there is no news, and nobody waits for it.
 static int check_communicator(struct device_communicator *c, struct err *e)
 {
     bool in_progress;
     struct err said = {0};
-    int rc = look(c, "collectives", &in_progress, &said);
+    if (pthread_mutex_trylock(&c->lock))
+        return 0;
+    int rc = look_locked(c, "collectives", &in_progress, &said);
+    pthread_mutex_unlock(&c->lock);
     return !rc || rc == ERR_ABORTED ? 0 : err_set(e, rc, "%s", said.text);
 }
 
@@ -271,15 +284,30 @@ static ncclComm_t take_away(struct device_communicator *c)
     return comm;
 }
 
+// NCCL returns to the thread's device at its end, which would else be the first of the host.
+static void *abort_communicator(void *arg)
+{
+    struct device_communicator *c = arg;
+    ncclComm_t comm = take_away(c);
+    (void)cudaSetDevice(c->device->ordinal);
+    if (comm)
+        (void)nccl.CommAbort(comm);
+    return NULL;
+}
+
+// All at once, each by a thread of its own: an abort waits for the communicator's own thread, for its
+// stream and to free memory, hence for whatever else is queued on the device. That may be a call of
+// another communicator, which ends when this is aborted too.
 static void abort_communicators(struct device_communicator **c, int n)
 {
-    (void)nccl.GroupStart();
-    for (int i = 0; i < n; i++) {
-        ncclComm_t comm = take_away(c[i]);
-        if (comm)
-            (void)nccl.CommAbort(comm);
-    }
-    (void)nccl.GroupEnd();
+    for (int i = 0; i < n; i++)
+        c[i]->has_ender = !pthread_create(&c[i]->ender, NULL, abort_communicator, c[i]);
+    for (int i = 0; i < n; i++)
+        if (!c[i]->has_ender)
+            (void)abort_communicator(c[i]);
+    for (int i = 0; i < n; i++)
+        if (c[i]->has_ender)
+            pthread_join(c[i]->ender, NULL);
 }
 
 // Whether all that was asked of the communicator is done within the time.
@@ -293,21 +321,31 @@ static bool has_ended(struct device_communicator *c, int64_t until_ns)
     return !in_progress && !e.code;
 }
 
+static bool finalize(struct device_communicator *c)
+{
+    struct err e = {0};
+    bool in_progress = true;
+    return !look(c, "ncclCommFinalize", &in_progress, &e) && !in_progress &&
+           !check_result(c, "ncclCommFinalize", nccl.CommFinalize(c->comm), &e);
+}
+
 // All are finalised first, as each waits for its members, and these may have them in another order.
-// One that is not done in time is aborted: its members are gone.
+// Where one cannot be, or is not done in time (its members are gone), all are aborted: to destroy
+// another frees memory, which waits for what that one has on the device.
 static void close_communicators(struct device_communicator **c, int n)
 {
     int64_t until_ns = clock_mono_ns() + CLOSE_NS;
     struct err e = {0};
-    bool bound = n && !device_bind(c[0]->device, &e);
-    for (int i = 0; i < n && bound; i++)
-        if (c[i]->comm)
-            (void)nccl.CommFinalize(c[i]->comm);
+    bool bound = n && !device_bind(c[0]->device, &e), ended = bound;
+    for (int i = 0; i < n && ended; i++)
+        ended = finalize(c[i]);
+    for (int i = 0; i < n && ended; i++)
+        ended = has_ended(c[i], until_ns);
+    for (int i = 0; i < n && ended; i++)
+        (void)nccl.CommDestroy(take_away(c[i]));
+    if (bound && !ended)
+        abort_communicators(c, n);
     for (int i = 0; i < n; i++) {
-        if (bound && c[i]->comm && has_ended(c[i], until_ns))
-            (void)nccl.CommDestroy(take_away(c[i]));
-        else if (bound && c[i]->comm)
-            abort_communicators(&c[i], 1);
         pthread_mutex_destroy(&c[i]->lock);
         free(c[i]);
     }

@@ -189,6 +189,8 @@ static bool is_pair(const struct call *k)
 static void remove_first(void)
 {
     struct group *g = first;
+    if (!g)
+        return;
     first = g->next;
     if (!first)
         last = &first;
@@ -201,7 +203,7 @@ static void run_group(const void *args)
 {
     struct group *g;
     memcpy(&g, args, sizeof g);
-    while (first != g)
+    while (first && first != g)
         if (first->stream->first)
             work_run_one(first->stream);
         else
@@ -459,9 +461,22 @@ static ncclResult_t destroy(ncclComm_t c)
     return ncclSuccess;
 }
 
+static bool do_others_queue(void)
+{
+    bool found = false;
+    fake_lock();
+    for (const struct group *g = first; g && !found; g = g->next)
+        found = !g->comm->aborted;
+    fake_unlock();
+    return found;
+}
+
+// It frees memory, which waits for what other communicators have on the device.
 static ncclResult_t abort_comm(ncclComm_t c)
 {
     give_back(c, true);
+    while (do_others_queue())
+        usleep(1000);
     return ncclSuccess;
 }
 

@@ -487,6 +487,42 @@ static void an_abort_ends_what_waits_on_the_device(void **state)
     assert_int_equal(run_team(2, "", "", abort_while_it_runs, NULL), 0);
 }
 
+// Rank 1 leaves; rank 0 has calls on two communicators, the first of which waits for the second on the
+// device. To abort one alone would wait for the other.
+static void close_while_a_peer_is_gone(struct member *m)
+{
+    struct device_communicator *c[2] = {join(m, 0, 0, 2), join(m, 1, 0, 2)};
+    struct stream_q *q[2];
+    struct event *done;
+    void *buf = device_memory(m, NULL, 8);
+    NEED(!m->b->event.create(m->d, &done, &m->e));
+    for (int k = 0; k < 2; k++) {
+        wait_until_ready(m, c[k]);
+        NEED(!m->b->stream.create(m->d, STREAM_URGENT, &q[k], &m->e));
+    }
+    meet(m, 2);
+    if (m->rank == 1)
+        return;
+    for (int k = 1; k >= 0; k--) {
+        const struct collective_args a = {
+            .op = COLLECTIVE_ALL_REDUCE, .dtype = DT_F32, .buf = (float *)buf + k, .count = 1};
+        if (k == 0)
+            NEED(!m->b->event.wait(q[0], done, &m->e));
+        NEED(!m->l->run(c[k], q[k], &a, 1, &m->e));
+        if (k == 1)
+            NEED(!m->b->event.record(q[1], done, &m->e));
+    }
+    m->l->close(c, 2);
+    NEED(!m->b->stream.sync(q[0], &m->e));
+    NEED(!m->b->stream.sync(q[1], &m->e));
+}
+
+static void communicators_are_closed_together_when_a_peer_is_gone(void **state)
+{
+    (void)state;
+    assert_int_equal(run_team(2, "", "", close_while_a_peer_is_gone, NULL), 0);
+}
+
 static void *check_until_it_fails(void *arg)
 {
     struct abort_later *a = arg;
@@ -568,6 +604,7 @@ int main(void)
         cmocka_unit_test(an_abort_ends_what_is_being_opened),
         cmocka_unit_test(an_abort_ends_what_is_being_launched),
         cmocka_unit_test(an_abort_ends_what_waits_on_the_device),
+        cmocka_unit_test(communicators_are_closed_together_when_a_peer_is_gone),
         cmocka_unit_test(an_error_of_a_peer_is_found_beside_a_thread_that_waits),
         cmocka_unit_test(a_library_that_cannot_be_used_is_named_with_what_to_do),
     };
