@@ -99,11 +99,20 @@ def test_where_nccl_cannot_be_used_that_is_said_before_the_first_step(place, toy
 @pytest.mark.parametrize("of_rank_1, say", [
     (["--env", "1:WEFT_FAKE_CUDA=devices:2,nccl_version:22703"], "rank 1 has NCCL 2.27.3, rank 0 2.28.9: install one version on all hosts"),
     (["--host", "1:other"], "NCCL encrypts nothing between hosts: resources.network: trusted allows that"),
-], ids=["version", "host"])
+    (["--host", "1:other", "--env", "0:NCCL_HOSTID=a", "--env", "1:NCCL_HOSTID=a"], "NCCL encrypts nothing between hosts: resources.network: trusted allows that"),
+], ids=["version", "host", "host-by-another-name"])
 def test_ranks_that_nccl_cannot_join_are_named(place, toy, cuda, of_rank_1, say):
     run = small(place, toy, collectives="nccl")
     end = run.run(*of_rank_1)
     assert end.code == 78 and f"resources.collectives is nccl: {say}" in run.log(0), (end, run.log(0))
+
+
+def test_ranks_with_an_NCCL_HOSTID_each_may_share_a_device(place, toy, cuda):
+    cuda.setenv("WEFT_FAKE_CUDA", "devices:1")
+    run = small(place, toy, collectives="nccl")
+    run.devices = 1
+    end = run.run("--env", "0:NCCL_HOSTID=r0", "--env", "1:NCCL_HOSTID=r1")
+    assert end.code == 0 and "from device to device, by NCCL" in run.log(0), (end, run.log(0))
 
 
 def test_collectives_of_cpus_are_no_choice(place, toy):

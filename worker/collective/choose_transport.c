@@ -2,8 +2,9 @@
 // Choosing a transport. See choose_transport.h.
 //
 // A rank publishes `transport.RANK`: "+VERSION PLACE HOST" where its device can carry collectives, else
-// "-" and why not. PLACE is the device's on its host. Rank 0 publishes `transport`: "+VERSION" or "-" and
-// why not.
+// "-" and why not. PLACE is the device's on its host, and "@" with NCCL_HOSTID if that is set: NCCL takes
+// it for the host's name, so with one for each rank several may share a GPU. Rank 0 publishes `transport`:
+// "+VERSION" or "-" and why not.
 #include "worker/collective/choose_transport.h"
 
 #include <stdio.h>
@@ -16,7 +17,7 @@
 enum { VALUE = 256, KEY = 32 };
 
 struct offer {
-    char version[32], place[32], host[VALUE];
+    char version[32], place[VALUE], host[VALUE];
 };
 
 static void print_key(char key[KEY], int rank)
@@ -24,11 +25,10 @@ static void print_key(char key[KEY], int rank)
     snprintf(key, KEY, "transport.%d", rank);
 }
 
-// NCCL_HOSTID is what NCCL takes for the host's name: with one for each rank several may share a GPU.
 static void print_own(const struct transport_options *o, char value[VALUE])
 {
     const struct backend_collectives *by = o->backend->collectives;
-    const char *host = getenv("NCCL_HOSTID");
+    const char *id = getenv("NCCL_HOSTID");
     struct device_info info;
     struct err why = {0};
     char version[32];
@@ -46,8 +46,8 @@ static void print_own(const struct transport_options *o, char value[VALUE])
     if (why.code)
         snprintf(value, VALUE, "-%s", why.text);
     else
-        snprintf(value, VALUE, "+%s %s %s", version, info.pci[0] ? info.pci : "?",
-                 host && host[0] ? host : o->host);
+        snprintf(value, VALUE, "+%s %s%s%.60s %s", version, info.pci[0] ? info.pci : "?",
+                 id && id[0] ? "@" : "", id ? id : "", o->host);
 }
 
 // Adds rank r's offer to those of the ranks before it; false: the devices cannot do it, and why.
@@ -55,7 +55,7 @@ static bool add_offer(const struct transport_options *o, struct offer *all, int 
                       const char *value, char why[VALUE])
 {
     struct offer *own = &all[r];
-    if (sscanf(value, "+%31s %31s %255[^\n]", own->version, own->place, own->host) != 3) {
+    if (sscanf(value, "+%31s %255s %255[^\n]", own->version, own->place, own->host) != 3) {
         snprintf(why, VALUE, "rank %d: %.200s", r, value + (value[0] == '-'));
         return false;
     }
@@ -64,7 +64,7 @@ static bool add_offer(const struct transport_options *o, struct offer *all, int 
                  own->version, all->version);
         return false;
     }
-    if (strcmp(own->host, all->host) != 0 && !o->plain && !getenv("NCCL_HOSTID")) {
+    if (strcmp(own->host, all->host) != 0 && !o->plain) {
         snprintf(why, VALUE,
                  "NCCL encrypts nothing between hosts: resources.network: trusted allows that");
         return false;
