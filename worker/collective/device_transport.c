@@ -25,6 +25,7 @@
 
 #define LOOK_NS  (50 * CLOCK_MS) // between two looks of the watcher
 #define QUICK_NS (2 * CLOCK_MS)  // while something is about to be ready
+#define PEER_NS  (CLOCK_S)       // for the world to see that a peer is gone
 
 struct joined {
     struct communicator *hosts; // the same ranks, for the identity
@@ -83,6 +84,18 @@ static bool is_never(void *arg)
     return false;
 }
 
+// The backend may see a dead peer before the world does, and may not say that it is one: a socket that
+// fails. So the world, whose lock is held, has some time to say who is gone; else `e` stays.
+static int look_for_lost(struct fabric *f, int rc, struct err *e)
+{
+    struct err lost = {0};
+    if (world_wait(f->o.world, is_never, NULL, PEER_NS, &lost) == ERR_TIMEOUT &&
+        !f->o.world->broken.code)
+        return rc;
+    *e = lost;
+    return lost.code;
+}
+
 // Looks at peers and communicators: 0, or what is wrong.
 static int look_at_all(struct fabric *f, struct err *e)
 {
@@ -91,8 +104,10 @@ static int look_at_all(struct fabric *f, struct err *e)
     int rc = world_wait(w, is_never, NULL, QUICK_NS, e);
     rc = rc == ERR_TIMEOUT && !w->broken.code ? 0 : rc;
     for (int i = 0; i < f->nopened && !rc; i++)
-        if ((rc = f->by->check(f->opened[i], e)))
+        if ((rc = f->by->check(f->opened[i], e))) {
+            rc = look_for_lost(f, rc, e);
             (void)world_break(w, e);
+        }
     world_unlock(w);
     return rc;
 }
@@ -364,7 +379,8 @@ static int wait_until_ready(struct fabric *f, struct err *e)
         }
     }
     if (!rc && r.e.code) {
-        rc = err_set(e, r.e.code, "%s", r.e.text);
+        *e = r.e;
+        rc = look_for_lost(f, r.e.code, e);
         (void)world_break(w, e);
     }
     world_unlock(w);
@@ -419,6 +435,20 @@ static int settle_fabric(struct fabric *f, struct err *e)
 
 // ---- running -----------------------------------------------------------------------------------
 
+static int run_call(struct collective *c, struct err *e)
+{
+    struct fabric *f = c->fabric;
+    int rc = f->by->run(c->on->devices, c->on->q, &c->args, 1, e);
+    if (rc == ERR_ABORTED)
+        return report_lost(f, e);
+    if (rc) {
+        world_lock(f->o.world);
+        rc = look_for_lost(f, rc, e);
+        world_unlock(f->o.world);
+    }
+    return rc;
+}
+
 static int start_collective(struct collective *c, struct stream_q *q, struct err *e)
 {
     struct fabric *f = c->fabric;
@@ -426,10 +456,9 @@ static int start_collective(struct collective *c, struct stream_q *q, struct err
     int rc = b->event.record(q, c->ready, e);
     rc = rc ? rc : b->event.wait(c->on->q, c->ready, e);
     rc = rc ? rc : put_mark(c, e);
-    rc = rc ? rc : f->by->run(c->on->devices, c->on->q, &c->args, 1, e);
+    rc = rc ? rc : run_call(c, e);
     rc = rc ? rc : put_mark(c, e);
-    rc = rc ? rc : b->event.record(c->on->q, c->done, e);
-    return rc == ERR_ABORTED ? report_lost(f, e) : rc;
+    return rc ? rc : b->event.record(c->on->q, c->done, e);
 }
 
 static int wait_collective(struct collective *c, struct stream_q *q, struct err *e)
