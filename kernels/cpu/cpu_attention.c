@@ -282,11 +282,14 @@ static struct mask_span find_seen(const struct attention_work *w, int64_t b)
     return seen;
 }
 
-// Widens key head g of sample b of a side in bf16.
+// Widens key head g of sample b of a side in bf16. Rows that see no key read the first one, times 0
+// (mask_keys): it is made a number if nobody sees it, whatever the sample before left there.
 static struct side widen_side(const struct attention_work *w, const struct side *s, int64_t b,
                               int64_t g, struct mask_span seen, float *to)
 {
     const uint16_t *from = (const uint16_t *)(const void *)s->data;
+    if (seen.first > 0 || seen.n == 0)
+        memset(to, 0, (size_t)s->width * sizeof *to);
     for (int64_t t = seen.first; t < seen.first + seen.n; t++)
         w->vec->widen(to + t * s->width, from + offset_of(s, b, t, g), s->width);
     // No rows from sample to sample: it is the only one.

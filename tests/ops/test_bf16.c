@@ -217,6 +217,48 @@ static void attention_in_order_is_the_same_whoever_serves_it(void **state)
     }
 }
 
+// A decoder's text whose keys and values are no numbers is beside one with a window: of its rows behind the
+// last none sees a key, and what the last rows see does not begin with the first key.
+static void a_text_without_finite_keys_spoils_none_beside_it(void **state)
+{
+    enum { TEXTS = 2, WINDOW = 3 };
+    static const int64_t sizes[][2] = {{40, 40}, {100, 300}}; // rows and keys
+    (void)state;
+    for (size_t t = 0; t < sizeof sizes / sizeof *sizes; t++) {
+        const int64_t rows = sizes[t][0], keys = sizes[t][1], d = 5;
+        struct arena a = {0};
+        struct rig_case c;
+        double *want[OP_MAX_OUT], *got[OP_MAX_OUT];
+        int64_t ext[26] = {['b' - 'a'] = TEXTS, ['d' - 'a'] = d, ['h' - 'a'] = 1};
+        ext['s' - 'a'] = rows;
+        ext['t' - 'a'] = keys;
+        rig_case(&c, &a, OP_ATTENTION, "bshd,bthd,bthd,bs,bt->bshd,bhs", ext);
+        c.attr.window = WINDOW;
+        c.attr.group = 1;
+        c.attr.streams = true;
+        for (int k = 0; k < 3; k++) {
+            c.in[k].dtype = DT_BF16;
+            rig_fill(&c.in[k], (uint64_t)k + 1, -1, 1);
+        }
+        for (int64_t i = 0; i < keys * d; i++)
+            c.in[1].v[i] = c.in[2].v[i] = (double)NAN;
+        for (int64_t i = 0; i < rows; i++) {
+            c.in[3].v[i] = (double)i;
+            c.in[3].v[rows + i] = (double)(keys - 5 + i);
+        }
+        for (int64_t i = 0; i < TEXTS * keys; i++)
+            c.in[4].v[i] = (double)(i % keys);
+        c.start[0].dtype = DT_BF16;
+        rig_reference(&c, &a, want);
+        for (int r = 0; r < nrigs; r++) {
+            rig_run(&rigs[r], &c, &a, got);
+            rig_compare(rigs[r].info.isa, got[0] + rows * d, want[0] + rows * d, rows * d, ULP,
+                        2e-5);
+        }
+        arena_clear(&a);
+    }
+}
+
 // More rows than scratch holds at once: the last chunk is a short one.
 static void what_does_not_fit_one_turn_is_done_in_several(void **state)
 {
@@ -333,6 +375,7 @@ int main(void)
         cmocka_unit_test(every_op_gives_the_references_numbers_rounded),
         cmocka_unit_test(attention_and_rotary_round_what_they_make),
         cmocka_unit_test(attention_in_order_is_the_same_whoever_serves_it),
+        cmocka_unit_test(a_text_without_finite_keys_spoils_none_beside_it),
         cmocka_unit_test(what_does_not_fit_one_turn_is_done_in_several),
         cmocka_unit_test(numbers_between_two_go_to_the_nearest_and_ties_to_the_even_one),
         cmocka_unit_test(every_pattern_survives_the_way_to_f32_and_back),
