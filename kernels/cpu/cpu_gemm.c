@@ -203,12 +203,16 @@ static bool is_streamed(const struct stream_q *q, const struct op_attr *attr, co
 }
 
 // Whether a product is made from packed operands: with few rows or columns packing costs more than
-// it saves.
-static bool is_packed(const struct stream_q *q, const struct gemm *g, bool half)
+// it saves. A decoder's is so too, but where oneDNN is called for AVX-512: for AVX2 its bits hang on
+// which row is whose.
+static bool is_packed(const struct stream_q *q, const struct op_attr *attr, const struct gemm *g,
+                      bool half)
 {
     const struct device *d = q->device;
-    if (!d->packed || g->m < PACKED_LEAST || g->n < PACKED_LEAST)
+    if (!d->packed)
         return false;
+    if (g->m < PACKED_LEAST || g->n < PACKED_LEAST)
+        return attr->streams && !d->packs_few;
     return half || !d->packs_few || (g->m <= PACKED_HEIGHT && g->n * g->k >= MUCH);
 }
 
@@ -342,7 +346,7 @@ static int multiply_call(struct stream_q *q, const struct op_call *c, const stru
     }
     w.adds = w.g.batch > 1 && w.g.stride_c == 0;
     w.streams = is_streamed(q, c->attr, &w.g);
-    w.room = w.half || w.streams || is_packed(q, &w.g, false) ? q->device->packed : NULL;
+    w.room = w.half || w.streams || is_packed(q, c->attr, &w.g, false) ? q->device->packed : NULL;
     run_work(q->device->pool, &w);
     return w.status ? err_set(e, ERR_DEVICE, "cpu: %s: onednn status %d", op_name(c->op), w.status)
                     : 0;
@@ -365,7 +369,7 @@ bool gemm_takes_bf16(const struct stream_q *q, const struct op_call *c)
     if (c->op == OP_MATMUL_PLACES)
         return q->device->packed != NULL;
     return c->op == OP_MATMUL && !read_labels(c, c->attr, &c->out[0], &g, NULL) &&
-           (is_packed(q, &g, true) || is_streamed(q, c->attr, &g) ||
+           (is_packed(q, c->attr, &g, true) || is_streamed(q, c->attr, &g) ||
             is_tiled(q, c->attr, &g, true));
 }
 

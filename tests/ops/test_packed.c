@@ -145,6 +145,31 @@ static void streamed_products_of_any_shape_agree(void **state)
     }
 }
 
+// So it does not matter which row of a call a text has.
+static void a_decoders_rows_have_the_bits_of_few_however_many_there_are(void **state)
+{
+    enum { FEW = TILED_HEIGHT, DEEP = PACKED_DEPTH + 90 };
+    static const int64_t columns[] = {1, 9, 63, 80}, rows[] = {FEW, STREAMED_HEIGHT + 1, 150};
+    (void)state;
+    for (int n = 0; n < 8; n++) {
+        const int64_t wide = columns[n / 2];
+        struct arena a = {0};
+        double *first[MAX_RIGS][OP_MAX_OUT] = {{NULL}}, *got[OP_MAX_OUT];
+        for (int i = 0; i < 3; i++) {
+            struct rig_case c;
+            make_case(&c, &a, 0, (struct extents){rows[i], wide, DEEP, 1}, false,
+                      n % 2 ? DT_BF16 : DT_F32);
+            c.attr.streams = true;
+            for (int r = 0; r < nrigs; r++) {
+                rig_run(&rigs[r], &c, &a, i ? got : first[r]);
+                if (i && strstr(rigs[r].info.libraries, "packed"))
+                    same_bits(rigs[r].info.isa, got[0], first[r][0], FEW * wide);
+            }
+        }
+        arena_clear(&a);
+    }
+}
+
 int main(void)
 {
     setenv("WEFT_CPU_PRODUCTS", "packed", 1);
@@ -152,6 +177,7 @@ int main(void)
         cmocka_unit_test(products_agree_at_the_edges_of_blocks),
         cmocka_unit_test(neither_storage_nor_dtype_nor_threads_change_a_bit),
         cmocka_unit_test(streamed_products_of_any_shape_agree),
+        cmocka_unit_test(a_decoders_rows_have_the_bits_of_few_however_many_there_are),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
