@@ -175,7 +175,7 @@ UNIT_COORD   := coord_db coord_found coord_planner coord_looks coord_service coo
 UNIT_AGENT   := agent_life agent_supervise agent_frames agent_storage agent_daemon agent_join agent_events agent_sinks
 UNIT_TESTS  := $(UNIT_BASE) $(UNIT_TOKENIZER) $(UNIT_JOB) $(UNIT_MODEL) $(UNIT_COMPILE) $(UNIT_DATA) $(UNIT_CKPT) $(UNIT_WEIGHTS) $(UNIT_METRICS) $(UNIT_COLLECTIVE) $(UNIT_RANK)
 # These link the service's libraries too. coord_streams has doubles of their functions: it is linked alone.
-SERVICE_TESTS := $(UNIT_RPC) $(UNIT_COORD) $(UNIT_AGENT) log_order held_text generation allocation leader_file up_order job_curve coord_streams
+SERVICE_TESTS := $(UNIT_RPC) $(UNIT_COORD) $(UNIT_AGENT) log_order held_text generation allocation leader_file up_order run_history job_curve coord_streams
 OPS_TESTS   := backend contract ops transformer draw numerics bf16 chain fused_rows reductions views layouts packed updates linears large route cache chain_random
 # Of them those that take any backend: run on the CUDA backend's emulated twin too.
 CUDA_OPS    := $(filter-out backend packed,$(OPS_TESTS))
@@ -260,7 +260,7 @@ ROOM_unit/metrics    := $(UNIT_METRICS)
 ROOM_unit/collective := $(UNIT_COLLECTIVE)
 ROOM_unit/rank       := $(UNIT_RANK)
 ROOM_unit/rpc        := $(UNIT_RPC)
-ROOM_unit/coord      := $(UNIT_COORD) log_order held_text generation allocation leader_file up_order job_curve
+ROOM_unit/coord      := $(UNIT_COORD) log_order held_text generation allocation leader_file up_order run_history job_curve
 ROOM_unit/agent      := $(UNIT_AGENT)
 ROOM_ops/ops         := $(OPS_TESTS) $(if $(OPS_TESTS),huge)
 ROOM_cuda/cuda       := $(CUDA_PARTS) $(if $(CUDA_INCLUDE),$(CUDA_RIGS))
@@ -551,6 +551,7 @@ $(BUILD)/tests/unit/test_allocation $(BUILD)/tests/unit/coord: $(BUILD)/obj/coor
 $(BUILD)/tests/unit/test_leader_file $(BUILD)/tests/unit/coord: $(BUILD)/obj/coordinator/cli/leader_file.o
 $(BUILD)/tests/unit/test_job_curve $(BUILD)/tests/unit/coord: $(BUILD)/obj/coordinator/cli/job_curve.o
 $(BUILD)/tests/unit/test_up_order $(BUILD)/tests/unit/coord: $(BUILD)/obj/coordinator/cli/up_order.o
+$(BUILD)/tests/unit/test_run_history $(BUILD)/tests/unit/coord: $(BUILD)/obj/coordinator/cli/run_history.o
 
 # The world that the coordinator's decider is played in.
 COORD_WORLD := tests/unit/coord_world.c tests/unit/coord_people.c tests/support/stored_row.c

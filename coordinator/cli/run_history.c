@@ -78,12 +78,17 @@ int run_history_write(const char *root, const char *name, const Weft__V1__WhyRep
     nspent = add_times(spent, now, nspent);
     for (size_t i = 0; i < nspent; i++)
         list[i] = &spent[i];
-    whole.events = events + first;
-    whole.n_events = all - first;
     whole.spent = list;
     whole.n_spent = nspent;
-    whole.trimmed = now->trimmed || first || (before && before->trimmed);
-    size_t len = weft__v1__why_reply__get_packed_size(&whole);
+    size_t len;
+    for (;; first += (all - first + 1) / 2) {
+        whole.events = events + first;
+        whole.n_events = all - first;
+        whole.trimmed = now->trimmed || first || (before && before->trimmed);
+        len = weft__v1__why_reply__get_packed_size(&whole);
+        if (len <= WHY_HISTORY_MAX || first == all)
+            break; // else texts are long, and nobody could read it
+    }
     uint8_t *bytes = heap_alloc(len + 1);
     weft__v1__why_reply__pack(&whole, bytes);
     rc = folder_write_bytes(dir, file, bytes, len, 0600, FOLDER_LOOSE, e);
