@@ -40,10 +40,12 @@
 enum {
     UP_HOSTS = 256,
     NAME_SIZE = 200,
-    PIECE_MAX = 8192, // longer ones are cut into several
-    ANSWER_S = 120,   // for a host to say which weft it has
-    SETTLE_S = 5,     // once one has ended, for the others to find out by themselves
-    LEAVE_S = 30,     // beside the grace, for all to end
+    PIECE = 8192,
+    LINE_MOST =
+        1 << 20,    // longer ones are cut into several; an event of JSON has 64 KiB, and escapes
+    ANSWER_S = 120, // for a host to say which weft it has
+    SETTLE_S = 5,   // once one has ended, for the others to find out by themselves
+    LEAVE_S = 30,   // beside the grace, for all to end
     SSH_FAILED = 255,
     BEAT_MS = 1000, // between two words to a host
 };
@@ -235,6 +237,7 @@ static void end_early(struct up *u)
         u->host[i].in = -1;
     }
     kill_all(u, SIGTERM);
+    u->end_ns = clock_mono_ns(); // one that does not end by that is given up later
 }
 
 // What is wrong with one host ends all of it; what is found once that was begun follows from it.
@@ -272,8 +275,8 @@ static void take_line(struct up *u, struct host *h, int which, const char *line)
 static bool hear(struct up *u, struct host *h, int which)
 {
     struct buf *part = &h->part[which];
-    buf_reserve(part, PIECE_MAX);
-    ssize_t n = h->out[which] < 0 ? 0 : read(h->out[which], part->data + part->len, PIECE_MAX);
+    buf_reserve(part, PIECE);
+    ssize_t n = h->out[which] < 0 ? 0 : read(h->out[which], part->data + part->len, PIECE);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return false;
     part->len += n > 0 ? (size_t)n : 0;
@@ -285,7 +288,7 @@ static bool hear(struct up *u, struct host *h, int which)
         take_line(u, h, which, part->data + at);
         at = (size_t)(end + 1 - part->data);
     }
-    if (part->len - at > PIECE_MAX) {
+    if (part->len - at > LINE_MOST) {
         buf_putc(part, 0);
         take_line(u, h, which, part->data + at);
         at = part->len;
@@ -334,7 +337,8 @@ static void reap(struct up *u, struct host *h)
         return;
     }
     if (code == SSH_FAILED) {
-        plain_error("%s: the connection is lost; what runs there saves and ends by itself",
+        plain_error("%s: the connection is lost, or weft was killed there; what still runs there "
+                    "saves and ends by itself",
                     h->name);
         code = SEVERAL_AGAIN;
     }
@@ -459,6 +463,7 @@ static int run_all(struct up *u, struct err *e)
     const int which[] = {SIGINT, SIGTERM, SIGHUP, SIGTSTP, 0};
     pthread_t thread;
     int over[2];
+    system_raise_limits(); // four descriptors a host
     if (system_read_signals(which, &u->signals, e))
         return CLIENT_FAILED;
     if (pipe2(over, O_CLOEXEC)) {

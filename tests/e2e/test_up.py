@@ -224,6 +224,14 @@ def test_a_host_that_is_not_fit_is_named_and_nothing_begins(place, noise, there,
     assert hosts.none_is_left() and not hosts.processes(program=b"sleep") and not (place / "mine-ckpt").exists()
 
 
+def test_a_long_line_stays_one(place, noise):
+    """The text of an event, which is one line of JSON, has up to 64 KiB, and more with its escapes."""
+    hosts = Hosts(runs.Run(place, runs.busy_job(noise, 2), "mine"), "a")
+    make_program(hosts, "a", "head -c 300000 /dev/zero | tr '\\0' x; echo; exit 127")
+    end = ended(hosts.up("--weft", "weft"))
+    assert end.code == 78 and end.out == f"a: {'x' * 300000}\n", (end.code, len(end.out), end.err)
+
+
 def test_hosts_are_checked_before_anything_is_called(two):
     for hosts, words in (("a,-oProxyCommand=true", "'-oProxyCommand=true' is no host"), ("a,[-Fevil]", "'[-Fevil]' is no host"), ("[]", "'[]' is no host"),
                          ("a,,b", "'' is no host"), ("a,b;true", "is no host"),
