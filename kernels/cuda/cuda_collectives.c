@@ -46,6 +46,9 @@ static void set_defaults(bool deterministic)
     // All connections are made when a communicator is opened, not inside its first calls: memory is
     // taken once, and a capture holds no connecting.
     setenv("NCCL_RUNTIME_CONNECT", "0", 0);
+    // Kernels of several communicators start on the device in the order in which they were launched, on
+    // all ranks: else two devices could be full of kernels that wait for each other's.
+    setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 0);
     if (!deterministic)
         return;
     // One algorithm and protocol: then the order of a sum hangs on nothing but the ranks.

@@ -89,9 +89,15 @@ static ncclResult_t make_id(ncclUniqueId *id)
     struct identity made = {.pid = (int)getpid(), .file = memfd_create("weft-nccl", MFD_CLOEXEC)};
     memset(id, 0, sizeof *id);
     const char *connect = getenv("NCCL_RUNTIME_CONNECT");
+    const char *order = getenv("NCCL_LAUNCH_ORDER_IMPLICIT");
     if (!connect || strcmp(connect, "0") != 0)
         END_PROGRAM((const struct ncclComm *)NULL,
                     "NCCL_RUNTIME_CONNECT is not 0: it would connect inside the first calls");
+    if (!order || strcmp(order, "1") != 0)
+        END_PROGRAM(
+            (const struct ncclComm *)NULL,
+            "NCCL_LAUNCH_ORDER_IMPLICIT is not 1: kernels of two communicators may fill two "
+            "devices in different orders");
     if (made.file < 0 || ftruncate(made.file, sizeof(struct shared)) ||
         getrandom(&made.nonce, sizeof made.nonce, 0) != sizeof made.nonce ||
         pwrite(made.file, &made.nonce, sizeof made.nonce, 0) != sizeof made.nonce)
