@@ -41,11 +41,10 @@ enum {
     UP_HOSTS = 256,
     NAME_SIZE = 200,
     PIECE = 8192,
-    LINE_MOST =
-        1 << 20,    // longer ones are cut into several; an event of JSON has 64 KiB, and escapes
-    ANSWER_S = 120, // for a host to say which weft it has
-    SETTLE_S = 5,   // once one has ended, for the others to find out by themselves
-    LEAVE_S = 30,   // beside the grace, for all to end
+    CUT_AT = 1 << 20, // longer ones are cut into several; an event of JSON has 64 KiB, and escapes
+    ANSWER_S = 120,   // for a host to say which weft it has
+    SETTLE_S = 5,     // once one has ended, for the others to find out by themselves
+    LEAVE_S = 30,     // beside the grace, for all to end
     SSH_FAILED = 255,
     BEAT_MS = 1000, // between two words to a host
 };
@@ -288,7 +287,7 @@ static bool hear(struct up *u, struct host *h, int which)
         take_line(u, h, which, part->data + at);
         at = (size_t)(end + 1 - part->data);
     }
-    if (part->len - at > LINE_MOST) {
+    if (part->len - at > CUT_AT) {
         buf_putc(part, 0);
         take_line(u, h, which, part->data + at);
         at = part->len;
