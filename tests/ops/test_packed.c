@@ -151,20 +151,19 @@ static void a_decoders_rows_have_the_bits_of_few_however_many_there_are(void **s
     enum { FEW = TILED_HEIGHT, DEEP = PACKED_DEPTH + 90 };
     static const int64_t columns[] = {1, 9, 63, 80}, rows[] = {FEW, STREAMED_HEIGHT + 1, 150};
     (void)state;
-    for (int n = 0; n < 8; n++) {
-        const int64_t wide = columns[n / 2];
+    for (int n = 0; n < 8 * nrigs; n++) {
+        const struct rig *r = &rigs[n / 8];
+        const int64_t wide = columns[n % 8 / 2];
         struct arena a = {0};
-        double *first[MAX_RIGS][OP_MAX_OUT] = {{NULL}}, *got[OP_MAX_OUT];
+        double *first[OP_MAX_OUT], *got[OP_MAX_OUT];
         for (int i = 0; i < 3; i++) {
             struct rig_case c;
             make_case(&c, &a, 0, (struct extents){rows[i], wide, DEEP, 1}, false,
                       n % 2 ? DT_BF16 : DT_F32);
             c.attr.streams = true;
-            for (int r = 0; r < nrigs; r++) {
-                rig_run(&rigs[r], &c, &a, i ? got : first[r]);
-                if (i && strstr(rigs[r].info.libraries, "packed"))
-                    same_bits(rigs[r].info.isa, got[0], first[r][0], FEW * wide);
-            }
+            rig_run(r, &c, &a, i ? got : first);
+            if (i && strstr(r->info.libraries, "packed"))
+                same_bits(r->info.isa, got[0], first[0], FEW * wide);
         }
         arena_clear(&a);
     }
