@@ -10,7 +10,7 @@
 //   b: a block along k × COLUMNS, with which all of a's rows are multiplied while it is in L1
 //
 // With few rows the time is that in which b comes from memory, so it is read in long runs: the block is
-// one tile deep where b's rows lie across, and fetches what lies below it; else it has all of k.
+// one tile deep where b's rows lie across, and fetches what lies below it; else as deep as its room is.
 //
 // The sums stay in tiles during a block and lie in c between blocks. So an element is one chain of sums
 // over k, 32 elements a link: its bits depend on k alone, wherever blocks and slices end.

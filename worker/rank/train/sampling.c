@@ -142,7 +142,8 @@ void sampling_append(struct sampling *s, int64_t row, const int32_t *ids, int64_
         free(t->ids);
         t->ids = grown;
     }
-    memcpy(t->ids + t->n, ids, sizeof *ids * (size_t)n);
+    if (n) // a question may have no new token of a text that continues
+        memcpy(t->ids + t->n, ids, sizeof *ids * (size_t)n);
     t->n += n;
     if (t->n - t->from > s->context) {
         t->from = t->n - (s->context > 3 ? s->context * 3 / 4 : 1);
