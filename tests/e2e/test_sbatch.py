@@ -89,8 +89,18 @@ def test_why_joins_it_with_what_every_start_did(job):
     history.parent.chmod(0o777)
     end = why(job, "exit 1")
     assert end.code == 0 and "what it did is not known: " in end.err and "SUCCEEDED" not in end.out, end
-    # A run that is alone there and newer is the one that is asked about.
-    assert "of the `weft run`" not in end.err
+
+
+def test_the_newer_one_of_a_run_here_and_one_in_slurm_is_asked_about(job):
+    assert sbatch(job).code == 0
+    record = job.place / ".weft/test.slurm"
+    os.utime(record, (1, 1))
+    assert runs.weft("run", str(job.file)).code == 0
+    end = why(job, "echo must not be called >&2; exit 1")
+    assert end.code == 0 and "SUCCEEDED" in end.out and "Slurm" not in end.out, end
+    os.utime(record)
+    end = why(job, f"echo '{LINE}Priority'")
+    assert end.code == 0 and "Slurm's job 4711: PENDING" in end.out, end
 
 
 @pytest.mark.parametrize("record", ["", "job 1\n", "job x\nroot /a\n", "job 1\nroot a\n", "job 1\nroot /a\nroot /b\n", "job 1\nroot /" + "a" * 5000])
