@@ -49,6 +49,9 @@ static void set_defaults(bool deterministic)
     // Kernels of several communicators start on the device in the order in which they were launched, on
     // all ranks: else two devices could be full of kernels that wait for each other's.
     setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 0);
+    // No port on which anybody of this host can ask; and identities are ours, one for each communicator.
+    setenv("NCCL_RAS_ENABLE", "0", 0);
+    unsetenv("NCCL_COMM_ID");
     if (!deterministic)
         return;
     // One algorithm and protocol: then the order of a sum hangs on nothing but the ranks.
