@@ -285,12 +285,16 @@ def test_the_script_starts_weft_once_a_node(job, tmp_path):
                     f"{grace}s", "--", job]
 
 
-@pytest.mark.parametrize("code, restarts, again", [
-    (0, "0", False), (2, "0", False), (65, "0", False), (66, "0", False), (76, "0", False), (78, "0", False),
-    (75, "0", True), (75, "99", True), (70, "0", True), (70, "2", True), (70, "3", False), (137, "1", True)])
-def test_the_script_queues_again_what_may_end_otherwise(job, tmp_path, code, restarts, again):
-    end, _, scontrol = run_script(tmp_path, render("slurm", job), code, SLURM_RESTART_COUNT=restarts)
-    assert end == code and scontrol == (["requeue", "7"] if again else None)
+@pytest.mark.parametrize("codes, again", [
+    ([0], False), ([2], False), ([65], False), ([66], False), ([76], False), ([78], False),
+    ([75] * 6, True), ([70] * 3, True), ([70] * 4, False), ([75] * 9 + [137, 70, 75, 1], True), ([1, 70, 75, 1, 137], False)])
+def test_the_script_queues_again_what_may_end_otherwise(job, tmp_path, codes, again):
+    """The job's restart.budget is 3; 75 does not count."""
+    script = render("slurm", job)
+    for start, code in enumerate(codes):
+        end, _, scontrol = run_script(tmp_path, script, code, SLURM_RESTART_COUNT=str(start))
+        assert end == code and scontrol == (["requeue", "7"] if again or start + 1 < len(codes) else None)
+    assert run_script(tmp_path, script)[0] == 0 and not list(tmp_path.glob("*.failures"))
 
 
 def test_the_script_passes_any_path_and_setting_on(tmp_path):

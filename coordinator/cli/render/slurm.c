@@ -51,16 +51,19 @@ int render_slurm(const struct render_facts *f, struct arena *a, struct buf *out,
                f->stop_s, f->name, f->job->name, f->cores, // srun inherits no --cpus-per-task
                f->stop_s); // once one has ended, the node of another may be lost
     render_command(f, print_word, " \"$@\"", out);
-    buf_printf(out,
-               "\n"
-               "code=$?\n"
-               "restarts=${SLURM_RESTART_COUNT:-0}\n"
-               "case $code in\n"
-               "0 | 2 | 65 | 66 | 76 | 78) ;; # done, or the same would happen again\n"
-               "75) scontrol requeue \"$SLURM_JOB_ID\" ;;\n"
-               "*) [ \"$restarts\" -ge %" PRId64 " ] || scontrol requeue \"$SLURM_JOB_ID\" ;;\n"
-               "esac\n"
-               "exit $code\n",
-               f->job->restart.budget);
+    buf_printf(
+        out,
+        "\n"
+        "code=$?\n"
+        "failures=%s-$SLURM_JOB_ID.failures # Slurm's own count has preemptions and time limits "
+        "too\n"
+        "case $code in\n"
+        "0 | 2 | 65 | 66 | 76 | 78) rm -f $failures ;; # done, or the same would happen again\n"
+        "75) scontrol requeue \"$SLURM_JOB_ID\" ;;\n"
+        "*) echo $code >>$failures\n"
+        "   [ \"$(wc -l <$failures)\" -gt %" PRId64 " ] || scontrol requeue \"$SLURM_JOB_ID\" ;;\n"
+        "esac\n"
+        "exit $code\n",
+        f->name, f->job->restart.budget);
     return 0;
 }
