@@ -22,7 +22,7 @@ ID = "0123456789abcdef0123456789abcdef"
 STATUS = {
     "job", "name", "state", "goal", "attempt", "step", "steps", "reported", "loss", "tokens_per_s", "samples_per_s",
     "evaluated", "eval_loss", "eval_accuracy", "mesh", "hosts", "restarts", "checkpoint_step", "checkpoint_attempt",
-    "exit", "priority", "ranks", "owner", "submitted_ms", "text", "store", "found", "unsaved", "unsaved_since_ms",
+    "exit", "failure", "priority", "ranks", "owner", "submitted_ms", "text", "store", "found", "unsaved", "unsaved_since_ms",
     "unsaved_for_ms", "unsaved_why", "in_trouble", "threads", "threads_why", "newest_event", "tags",
 }  # fmt: skip
 

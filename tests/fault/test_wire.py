@@ -65,7 +65,7 @@ def test_who_listens_reads_nothing(place, noise, cable):
         run, wire, end = run_over({}, place / network, noise, cable, network=network)
         assert end.code == 0, end
         assert run.final() == calm
-        assert (b"grad/layers/0/weight" in wire.copied()) == (network == "trusted")
+        assert (b"grad/layers/" in wire.copied()) == (network == "trusted")
 
 
 def test_a_trusted_network_is_trusted(place, noise, cable):
