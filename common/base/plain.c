@@ -2,6 +2,7 @@
 // Text for people; see plain.h.
 #include "common/base/plain.h"
 
+#include <poll.h>
 #include <stdbool.h>
 #include <string.h>
 #include <unistd.h>
@@ -160,6 +161,8 @@ void plain_erase_lines(FILE *to, int lines)
 void plain_end_line(void)
 {
     static const char newline = '\n';
-    ssize_t n = isatty(STDOUT_FILENO) ? write(STDOUT_FILENO, &newline, 1) : 0;
+    struct pollfd out = {.fd = STDOUT_FILENO, .events = POLLOUT};
+    bool ready = isatty(STDOUT_FILENO) && poll(&out, 1, 0) == 1 && out.revents == POLLOUT;
+    ssize_t n = ready ? write(STDOUT_FILENO, &newline, 1) : 0;
     (void)n; // the process ends: there is nowhere else to say it
 }

@@ -39,5 +39,6 @@ void plain_picture(FILE *to, const char *s, size_t len);
 // The terminal's own sequences, constants of ours: erases the line that the cursor stands on, those above
 // it up to so many, and all below.
 void plain_erase_lines(FILE *to, int lines);
-// Ends the line on the standard output's terminal, if it is one. For a handler of signals.
+// Ends the line on the standard output's terminal, if it is one and takes something at once. For a
+// handler of signals.
 void plain_end_line(void);

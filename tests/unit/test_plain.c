@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Text for people: no text from outside steers a terminal or forges a line.
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -97,6 +98,34 @@ static void an_error_comes_behind_the_line_that_was_begun(void **state)
     assert_string_equal(text, "step 1\nit failed \\x1b[1m\nstep 2\n");
 }
 
+// Somebody interrupts what writes to a terminal that nobody reads.
+static void a_line_is_not_ended_where_a_terminal_takes_nothing(void **state)
+{
+    (void)state;
+    static const char line[] = "ten bytes\n";
+    char taken[65536];
+    int ours = posix_openpt(O_RDWR | O_NOCTTY), out = dup(1);
+    assert_true(ours >= 0 && out >= 0 && !grantpt(ours) && !unlockpt(ours));
+    int theirs = open(ptsname(ours), O_RDWR | O_NOCTTY | O_NONBLOCK);
+    assert_true(theirs >= 0);
+    fflush(stdout);
+    dup2(theirs, 1);
+    plain_end_line();
+    assert_int_equal(read(ours, taken, sizeof taken), 2); // a terminal makes \r\n of it
+    while (write(theirs, line, sizeof line - 1) > 0)
+        ;
+    while (write(theirs, line, 1) > 0)
+        ;
+    assert_int_equal(fcntl(theirs, F_SETFL, O_RDWR), 0); // writes wait from now on
+    alarm(60);
+    plain_end_line();
+    alarm(0);
+    dup2(out, 1);
+    close(out);
+    close(theirs);
+    close(ours);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -105,6 +134,7 @@ int main(void)
         cmocka_unit_test(a_name_cannot_begin_a_line_of_its_own),
         cmocka_unit_test(a_masked_text_is_as_long_and_steers_nothing),
         cmocka_unit_test(an_error_comes_behind_the_line_that_was_begun),
+        cmocka_unit_test(a_line_is_not_ended_where_a_terminal_takes_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
