@@ -61,7 +61,7 @@ struct host {
 struct up {
     const struct verb *verb;
     const struct args *args;
-    char names[8192], weft[PATH_MAX];
+    char names[8192], weft[PATH_MAX], folder[PATH_MAX];
     struct host host[UP_HOSTS];
     int n, ended;
     atomic_bool began;   // all have their orders
@@ -377,14 +377,13 @@ static void make_words(const struct args *a, struct buf *grace, struct up_order 
 // Gives all hosts their orders; the first leads.
 static int give_orders(struct up *u, struct err *e)
 {
-    char id[ID_LEN], secret[ID_LEN], folder[PATH_MAX];
+    char id[ID_LEN], secret[ID_LEN];
     const char *at = strrchr(u->host[0].target, '@');
     struct buf grace = {0}, text = {0};
-    struct up_order o = {.size = u->n, .id = id, .secret = secret, .folder = folder};
+    struct up_order o = {.size = u->n, .id = id, .secret = secret, .folder = u->folder};
     o.host = at ? at + 1 : u->host[0].target;
     make_words(u->args, &grace, &o);
-    int rc = getcwd(folder, sizeof folder) ? 0 : err_errno(e, ERR_IO, "this folder is gone");
-    rc = rc ? rc : entropy_id(id, e);
+    int rc = entropy_id(id, e);
     rc = rc ? rc : entropy_id(secret, e);
     for (; o.index < u->n && !rc; o.index++) {
         buf_reset(&text);
@@ -483,10 +482,12 @@ static int run_all(struct up *u, struct err *e)
     return u->code >= 0 ? u->code : several_exit(CLIENT_INTERRUPTED, u->signal);
 }
 
-// The same path there as here.
-static int find_weft(struct up *u, struct err *e)
+// The same paths there as here.
+static int find_paths(struct up *u, struct err *e)
 {
     char path[PATH_MAX];
+    if (!getcwd(u->folder, sizeof u->folder))
+        return err_errno(e, ERR_IO, "this folder is gone");
     ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
     path[n > 0 ? n : 0] = 0;
     snprintf(u->weft, sizeof u->weft, "%s", u->args->weft ? u->args->weft : path);
@@ -505,7 +506,7 @@ int verb_up(const struct verb *v, const struct args *a)
     struct buf resolved = {0};
     struct err e = {0};
     u = (struct up){.verb = v, .args = a, .code = -1, .over = -1};
-    if (read_hosts(&u, &e) || find_weft(&u, &e))
+    if (read_hosts(&u, &e) || find_paths(&u, &e))
         return usage(v, e.text);
     arena_init(&arena);
     int rc = resolve_job(a, &arena, &job, &resolved);

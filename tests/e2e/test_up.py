@@ -250,7 +250,7 @@ def test_a_folder_that_hosts_do_not_see_is_named(two, tmp_path_factory):
     p = runs.watch_over(subprocess.Popen([runs.WEFT, "up", "--hosts", "a,b", "--ssh", str(two.ssh), str(two.run.file)], cwd=elsewhere, text=True,
                                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE))  # fmt: skip
     end = ended(p)
-    assert end.code == 78 and two.none_is_left(), end
+    assert end.code == 78 and re.search(rf"^[ab]: weft up: there is no folder {elsewhere} here", end.err, re.M) and two.none_is_left(), end
 
 
 def test_two_hosts_with_a_cable_between_them(place, noise, cable, calm):
