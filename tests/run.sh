@@ -33,7 +33,8 @@ trap 'exit 130' INT TERM
 python() { # NAME ARGUMENT...: one call of pytest; its output comes in one piece
     name=$1
     shift
-    /usr/bin/python3 -m pytest -q -p no:cacheprovider --durations=40 --durations-min=2 --basetemp="$results/$name" "$@" \
+    # A shell's job in the background ignores Ctrl-C, and so would every program that the tests interrupt.
+    env --default-signal=INT /usr/bin/python3 -m pytest -q -p no:cacheprovider --durations=40 --durations-min=2 --basetemp="$results/$name" "$@" \
         >"$results/$name.log" 2>&1 || echo "$name" >>"$results/failed"
     rm -rf "${results:?}/$name"
     cat "$results/$name.log"
