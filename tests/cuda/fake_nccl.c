@@ -12,8 +12,9 @@
 //
 // Ends the program where NCCL would hang or corrupt memory: calls that differ between ranks, two
 // communicators whose calls ranks that share both launched in different orders, in-place operands that
-// overlap otherwise than NCCL allows, a communicator that is used after it was given back. Returns
-// what NCCL returns where one is used that is still in progress.
+// overlap otherwise than NCCL allows, a communicator that is used after it was given back, or by two
+// threads at once, or on a stream of another device. Returns what NCCL returns where one is used that
+// is still in progress, and where two ranks of one host have one device (NCCL_HOSTID is the host's name).
 //
 // WEFT_FAKE_CUDA, beside what fake_runtime.c says:
 //   nccl_absent     there is no library            nccl_version:N  another one (22809)
@@ -50,6 +51,21 @@ static void check_lives(const struct ncclComm *c)
             return;
     END_PROGRAM((const struct ncclComm *)NULL,
                 "a communicator is used that was given back, or never was");
+}
+
+// Nothing of NCCL's keeps threads apart, not even from an abort.
+static void enter(struct ncclComm *c)
+{
+    pthread_mutex_lock(&lock);
+    check_lives(c);
+    pthread_mutex_unlock(&lock);
+    if (atomic_exchange(&c->inside, true))
+        END_PROGRAM(c, "two threads are in its calls at once");
+}
+
+static void leave(struct ncclComm *c)
+{
+    c->inside = false;
 }
 
 // ---- identities and members --------------------------------------------------------------------
@@ -106,6 +122,18 @@ static ncclResult_t make_id(ncclUniqueId *id)
     return ncclSuccess;
 }
 
+// Of the thread's device, as NCCL compares them.
+static uint64_t find_place(void)
+{
+    char host[128] = "";
+    uint64_t hash = 14695981039346656037u + (uint64_t)fake_device();
+    const char *name = getenv("NCCL_HOSTID");
+    gethostname(host, sizeof host - 1);
+    for (name = name && name[0] ? name : host; *name; name++)
+        hash = (hash ^ (unsigned char)*name) * 1099511628211u;
+    return hash;
+}
+
 // Null when its maker is gone.
 static struct shared *map_shared(const struct identity *of)
 {
@@ -138,8 +166,11 @@ static ncclResult_t join(ncclComm_t *out, int n, ncclUniqueId id, int rank, nccl
     struct ncclComm *c = calloc(1, sizeof *c);
     if (!c)
         abort();
-    *c = (struct ncclComm){.n = n, .rank = rank, .nonce = of.nonce, .refs = 1};
+    *c = (struct ncclComm){
+        .n = n, .rank = rank, .device = fake_device(), .nonce = of.nonce, .refs = 1};
     c->shared = map_shared(&of);
+    if (c->shared)
+        c->shared->place[rank] = find_place();
     if (!c->shared)
         c->error = ncclRemoteError;
     else if (atomic_fetch_or(&c->shared->joined, 1u << rank) & 1u << rank)
@@ -308,11 +339,21 @@ static ncclResult_t queue_ended(struct ncclComm *c)
     return rc ? ncclUnhandledCudaError : ncclSuccess;
 }
 
-static ncclResult_t async_error(ncclComm_t c, ncclResult_t *out)
+// Whether another member has this one's device.
+static bool shares_device(const struct ncclComm *c)
 {
-    pthread_mutex_lock(&lock);
-    check_lives(c);
-    pthread_mutex_unlock(&lock);
+    bool shares = false;
+    for (int r = 0; r < c->n; r++)
+        shares |= r != c->rank && c->shared->place[r] == c->shared->place[c->rank];
+    return shares;
+}
+
+static ncclResult_t look(ncclComm_t c, ncclResult_t *out)
+{
+    if (!c->error && are_all(c, c->shared->joined) && shares_device(c)) {
+        c->error = ncclInvalidUsage;
+        refuse(ncclInvalidUsage, "Duplicate GPU detected");
+    }
     if (c->error)
         *out = (ncclResult_t)c->error;
     else if (!are_all(c, c->shared->joined) || fake_scene("nccl_init", NULL))
@@ -323,6 +364,14 @@ static ncclResult_t async_error(ncclComm_t c, ncclResult_t *out)
         *out = are_all(c, c->shared->finalized) ? ncclSuccess : ncclInProgress;
     else
         *out = ncclSuccess;
+    return ncclSuccess;
+}
+
+static ncclResult_t async_error(ncclComm_t c, ncclResult_t *out)
+{
+    enter(c);
+    look(c, out);
+    leave(c);
     return ncclSuccess;
 }
 
@@ -351,12 +400,12 @@ static void check_places(const struct ncclComm *c, const struct call *k)
         END_PROGRAM(c, "the result of %s is no memory of the device", call_names[k->kind]);
 }
 
-static ncclResult_t add(ncclComm_t c, cudaStream_t stream, const struct call *k)
+static ncclResult_t add_call(ncclComm_t c, cudaStream_t stream, const struct call *k)
 {
     struct group *g = open_group;
     ncclResult_t state = ncclSuccess;
     bool reduces = k->kind == ALL_REDUCE || k->kind == REDUCE_SCATTER;
-    async_error(c, &state);
+    look(c, &state);
     if (state == ncclInProgress)
         return refuse(ncclInvalidArgument, "Attempt to use communicator before the previous "
                                            "operation returned ncclSuccess");
@@ -368,6 +417,8 @@ static ncclResult_t add(ncclComm_t c, cudaStream_t stream, const struct call *k)
         END_PROGRAM(c, "sums of type %d are not emulated", (int)k->type);
     if (stream->capture)
         END_PROGRAM(c, "captures of collectives are not emulated");
+    if (stream->device != c->device)
+        END_PROGRAM(c, "its device is %d, the stream's %d", c->device, stream->device);
     fake_lock();
     check_places(c, k);
     fake_unlock();
@@ -386,6 +437,14 @@ static ncclResult_t add(ncclComm_t c, cudaStream_t stream, const struct call *k)
         END_PROGRAM(c, "a group of several communicators or streams is not emulated");
     g->call[g->calls++] = *k;
     return group_end();
+}
+
+static ncclResult_t add(ncclComm_t c, cudaStream_t stream, const struct call *k)
+{
+    enter(c);
+    ncclResult_t rc = add_call(c, stream, k);
+    leave(c);
+    return rc;
 }
 
 static ncclResult_t all_reduce(const void *from, void *to, size_t count, ncclDataType_t type,
@@ -445,8 +504,8 @@ static ncclResult_t finalize(ncclComm_t c)
 
 static void give_back(struct ncclComm *c, bool aborts)
 {
+    enter(c);
     pthread_mutex_lock(&lock);
-    check_lives(c);
     for (int i = 0; i < ncomms; i++)
         if (comms[i] == c)
             comms[i] = comms[--ncomms];
@@ -461,6 +520,9 @@ static void give_back(struct ncclComm *c, bool aborts)
 
 static ncclResult_t destroy(ncclComm_t c)
 {
+    pthread_mutex_lock(&lock);
+    check_lives(c);
+    pthread_mutex_unlock(&lock);
     if (!c->finalizing || !are_all(c, c->shared->finalized))
         END_PROGRAM(c, "a communicator is destroyed that is not finalized");
     give_back(c, false);

@@ -36,6 +36,7 @@ struct order {
 struct shared {
     uint64_t nonce;
     _Atomic unsigned joined, finalized; // members, a bit each
+    _Atomic uint64_t place[MOST_RANKS]; // of each member's device: a hash of its host and number
     struct order order[MOST_RANKS][RECENT];
     struct ring ring[MOST_RANKS][MOST_RANKS]; // [from][to]
 };
@@ -69,8 +70,9 @@ struct group {
 struct ncclComm {
     struct shared *shared; // null: its identity is nobody's
     uint64_t nonce;
-    int n, rank;
-    int refs; // its owner's, and of groups
+    int n, rank, device;
+    int refs;            // its owner's, and of groups
+    _Atomic bool inside; // a thread is in one of its calls
     uint64_t calls;
     struct group *ended; // a group that is not yet on its stream
     bool asked;          // whether it is

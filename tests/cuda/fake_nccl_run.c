@@ -78,19 +78,24 @@ static enum kind find_counterpart(enum kind k)
     return k == SEND ? RECV : k == RECV ? SEND : k;
 }
 
+static void print_head(char text[200], const struct head *h)
+{
+    snprintf(text, 200, "call %llu, %s of %llu elements of type %d, reduction %d, root %d",
+             (unsigned long long)h->number, call_names[h->kind], (unsigned long long)h->count,
+             (int)h->type, (int)h->reduce, h->root);
+}
+
 static void compare_heads(const struct ncclComm *c, int peer, const struct head *own,
                           const struct head *got)
 {
+    char here[200], there[200];
     if (got->kind != find_counterpart(own->kind) || got->type != own->type ||
         got->count != own->count || got->reduce != own->reduce || got->root != own->root ||
-        got->number != own->number)
-        END_PROGRAM(c,
-                    "call %llu is %s of %llu elements of type %d, of rank %d call %llu, %s of %llu "
-                    "elements of type %d",
-                    (unsigned long long)own->number, call_names[own->kind],
-                    (unsigned long long)own->count, (int)own->type, peer,
-                    (unsigned long long)got->number, call_names[got->kind],
-                    (unsigned long long)got->count, (int)got->type);
+        got->number != own->number) {
+        print_head(here, own);
+        print_head(there, got);
+        END_PROGRAM(c, "%s; of rank %d %s", here, peer, there);
+    }
 }
 
 // Until all have moved; false: the communicator was aborted.
