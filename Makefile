@@ -243,7 +243,8 @@ NCCL      ?= $(wildcard $(CUDA_HOME)/include/nccl.h)
 CUDA_SRC  += $(if $(NCCL),kernels/cuda/cuda_collectives.c)
 CUDA_REAL += $(if $(NCCL),kernels/cuda/nccl.c)
 FAKE_SRC  += $(if $(NCCL),tests/cuda/fake_nccl.c tests/cuda/fake_nccl_run.c)
-CUDA_RIGS += $(if $(NCCL),collectives)
+NCCL_RIGS := $(if $(NCCL),collectives device_transport)
+CUDA_RIGS += $(NCCL_RIGS)
 EMULATED_TESTS += $(if $(NCCL),fake_nccl)
 NO_NCCL    = $(if $(NCCL),,@echo "SKIPPED: no nccl.h in $(CUDA_HOME)/include: collectives by NCCL were not built")
 NO_CUDNN   = $(if $(CUDNN),,@echo "SKIPPED: no cudnn.h in $(CUDA_HOME)/include: attention by cuDNN was not built")
@@ -459,8 +460,11 @@ $(BUILD)/libweft_cuda.so: $(call cuda_obj,$(CUDA_SRC) $(CUDA_REAL) $(CUDA_CU)) $
 # Nested functions carry a launch's arguments: gcc alone has them. An access of several elements at
 # an address that is no multiple of its size traps, as on a GPU (a sanitizer's build says so itself).
 EMULATE_CC ?= gcc
-ALIGNED = -fsanitize=alignment -fsanitize-undefined-trap-on-error -Wno-maybe-uninitialized
-EMULATE_FLAGS = $(filter-out -Wshadow,$(CUDA_CC)) -std=gnu11 -ffp-contract=off -DWEFT_EMULATE $(if $(SAN),-fsanitize-sections=weft_shared,$(ALIGNED))
+ALIGNED = -fsanitize=alignment -fsanitize-undefined-trap-on-error
+EMULATE_FLAGS = $(filter-out -Wshadow,$(CUDA_CC)) -std=gnu11 -ffp-contract=off -DWEFT_EMULATE -Wno-maybe-uninitialized $(if $(SAN),-fsanitize-sections=weft_shared,$(ALIGNED))
+# Fibers are no threads, and one launch runs at a time: the thread sanitizer leaves kernels out.
+KERNEL_FLAGS = $(filter-out -fsanitize=thread,$(EMULATE_FLAGS))
+$(BUILD)/obj/emulated/tests/cuda/emulate.o: EMULATE_FLAGS := $(KERNEL_FLAGS)
 $(BUILD)/obj/emulated/%.o: %.c
 	$(call say,CC,$@)
 	@mkdir -p $(@D)
@@ -469,7 +473,7 @@ $(BUILD)/obj/emulated/%.o: %.c
 $(BUILD)/obj/emulated/%.cu.o: %.cu
 	$(call say,CC,$@)
 	@mkdir -p $(@D)
-	$(Q)$(EMULATE_CC) -x c $(EMULATE_FLAGS) -c $< -o $@
+	$(Q)$(EMULATE_CC) -x c $(KERNEL_FLAGS) -c $< -o $@
 
 $(BUILD)/tests/cuda/libweft_cuda.so: $(call emulated_obj,$(CUDA_SRC) $(CUDA_CU) $(FAKE_SRC)) $(BUILD)/libcommon.a kernels/cuda/export.map
 	$(call say,LD,$@)
@@ -717,7 +721,8 @@ asan:
 	$(Q)$(MAKE) --no-print-directory BUILD=$(BUILD)/asan OPT="-O1 -g" SAN="$(ASAN)" sanitized
 tsan:
 	$(Q)$(MAKE) --no-print-directory BUILD=$(BUILD)/tsan OPT="-O1 -g" SAN="$(TSAN)" \
-	    UNIT_TESTS="$(UNIT_COLLECTIVE) $(UNIT_RANK) ckpt_snapshot data_prepare data_bpe" OPS_TESTS= PARITY_TESTS= SIM_TESTS= CUDA_PARTS= CUDA_INCLUDE= \
+	    UNIT_TESTS="$(UNIT_COLLECTIVE) $(UNIT_RANK) ckpt_snapshot data_prepare data_bpe" OPS_TESTS= PARITY_TESTS= SIM_TESTS= \
+	    CUDA_PARTS= EMULATED_TESTS= CUDA_INCLUDE="$(if $(NCCL_RIGS),$(CUDA_INCLUDE))" CUDA_RIGS="$(NCCL_RIGS)" OVER_TWIN='$$(call in_room,cuda/cuda,$$(CUDA_RIGS))' \
 	    SERVICE_TESTS="$(UNIT_RPC) coord_http coord_service agent_storage agent_daemon" sanitized
 .PHONY: sanitized
 sanitized: $(BUILD)/libweft_cpu.so $(BUILD)/weft-sink tests
