@@ -670,7 +670,7 @@ gpu-bundle: $(if $(NVCC),$(BUNDLE)/weft-rank $(BUNDLE)/lead-ranks $(BUNDLE)/libw
 REHEARSED := --tiny --whole --rates 0.002,0.001,0.0005,0.004 --warm 1 --steps 2
 gpu-rehearsal: gpu-bundle $(BUILD)/tests/cuda/libweft_cuda.so
 	$(Q)WEFT_BACKEND_DIR="$(abspath $(BUILD))/tests/cuda" WEFT_REQUIRE_GPU=1 \
-	    sh "$(BUNDLE)/bench/lease.sh" a,b,tests,3,4a,4b,4c,sweep "$(BUNDLE)" "$(BUILD)/gpu-rehearsal" $(REHEARSED)
+	    sh "$(BUNDLE)/bench/lease.sh" a,b,nccl,tests,3,4a,4b,4c,sweep "$(BUNDLE)" "$(BUILD)/gpu-rehearsal" $(REHEARSED)
 
 # The same objects, linked to find their libraries beside themselves.
 BESIDE := -Wl,-rpath,'$$ORIGIN/lib:$$ORIGIN/../lib'

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a lent GPU's tests say of programs that pass, fail and hang, and that they end in their time; the trainings that a
 bundle brings, on the CUDA backend's emulated twin, against losses that are right and wrong; and its library, linked again."""
+import contextlib
 import ctypes
 import json
 import os
@@ -18,6 +19,7 @@ CUDA = runs.REPO / "tests/cuda"
 EMULATED = runs.BUILD / "tests/cuda"
 sys.path += [str(runs.REPO / "tests/bench/gpu"), str(CUDA)]
 import checks  # noqa: E402
+import collectives  # noqa: E402
 import contestants  # noqa: E402
 import runner  # noqa: E402
 
@@ -46,7 +48,7 @@ def program(bundle, name, text):
 
 def checked(bundle, what, seconds=300, only="", first="", tiny=False, stage="tests"):
     """The lines of the result, and where its log is."""
-    o = types.SimpleNamespace(bundle=bundle, out=bundle / "out", stage=[stage], choices=None, only=only, first=first, tiny=tiny)
+    o = types.SimpleNamespace(bundle=bundle, out=bundle / "out", stage=[stage], choices=None, only=only, first=first, tiny=tiny, device="cuda", scratch=0)
     scratch = bundle / f"scratch{len(list(bundle.iterdir()))}"
     scratch.mkdir()
     o.out.mkdir(exist_ok=True)
@@ -179,6 +181,38 @@ def test_faults_are_what_they_are_to_be(bundle, monkeypatch):
     monkeypatch.setenv("WEFT_BACKEND_DIR", str(EMULATED))
     said, _ = checked(bundle, "faults", tiny=True)
     assert [line[:19] for line in said] == ["ok       no device:", "ok       no memory:"], said
+
+
+def by_nccl(bundle, monkeypatch, only, scene="devices:1"):
+    monkeypatch.setenv("WEFT_BACKEND_DIR", str(EMULATED))
+    monkeypatch.setenv("WEFT_FAKE_CUDA", scene)
+    [said], _ = checked(bundle, "nccl", only=only, tiny=True)
+    return said
+
+
+@twin
+def test_without_nccl_its_checks_fail_and_say_what_is_missing(bundle, monkeypatch):
+    said = by_nccl(bundle, monkeypatch, "nccl-dp2", "nccl_absent")
+    assert re.match(r"FAILED   nccl-dp2: exit 78: .*there is no libnccl.so.2: install NCCL 2.27 or later", said), said
+
+
+@pytest.mark.parametrize("loss, norm, bits, why", [
+    (5.5, 1.0, True, None), (5.5 + 1e-7, 1.0, True, r"the numbers are \[\(1, 5.5000001, 1.0\)\], through the hosts \[\(1, 5.5, 1.0\)\]"),
+    (5.5 + 5e-6, 1.0 - 9e-6, False, None), (5.5 + 6e-6, 1.0, False, "step 1: loss is 5.500006, through the hosts 5.5, more than 1e-06 off"),
+    (5.5, 1.0 - 11e-6, False, "step 1: grad_norm is"), (float("nan"), 1.0, False, "step 1: loss is nan")])
+def test_numbers_that_are_not_those_through_the_hosts_fail(loss, norm, bits, why):
+    hosts = [{"step": 1, "loss": 5.5, "grad_norm": 1.0}]
+    with contextlib.nullcontext() if why is None else pytest.raises(runner.Failed, match=why):
+        collectives.likeness([{**hosts[0], "loss": loss, "grad_norm": norm}], hosts, bits)
+
+
+@twin
+def test_who_does_not_end_with_69_fails(bundle, monkeypatch):
+    """It is rank 0 that is killed here."""
+    real = collectives.pid_of
+    monkeypatch.setattr(collectives, "pid_of", lambda ranks, rank: real(ranks, 0))
+    said = by_nccl(bundle, monkeypatch, "nccl-killed")
+    assert said.startswith("FAILED   nccl-killed: the other rank did not end with 69"), said
 
 
 # ---- the bundle's library, linked again ----------------------------------------------------------

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What passes or fails: the tests of ops, with and without NVIDIA's sanitizer; small trainings against losses that the CPU
-had elsewhere (tests/cuda/models.py recorded them), killed and begun again; what a rank does without memory or a device.
-Each is a line of the result. What does not fit into the time is LEFT OUT."""
+had elsewhere (tests/cuda/models.py recorded them), killed and begun again; what a rank does without memory or a device;
+collectives by NCCL (collectives.py). Each is a line of the result. What does not fit into the time is LEFT OUT."""
 import ctypes
 import json
 import math
@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 
+from collectives import Collectives
 from contestants import Ranks, numbers
 from runner import Failed
 
@@ -40,7 +41,7 @@ class Checks:
     def run(self, what, ends):
         self.ends, (kind, _, some) = ends, what.partition(", ")
         {"ops": self.ops, "memcheck": self.sanitize, "racecheck": self.sanitize, "trainings": self.trainings, "killed": self.killed,
-         "faults": self.faults}[kind](*([kind, some] if kind.endswith("check") else []))
+         "faults": self.faults, "nccl": self.nccl}[kind](*([kind, some] if kind.endswith("check") else []))
         self.runner.heed("")  # tests try what falls back, and choose for small shapes
 
     def one(self, name, check):
@@ -183,6 +184,11 @@ class Checks:
         if code != 71 or wanted not in said or "rank 0" not in said:
             raise Failed(f"exit {code}, not 71, or it did not say '{wanted}' and 'rank 0'", said)
         return f"exit 71, \"{next(line for line in said.splitlines() if wanted in line).strip()[-120:]}\""
+
+    # ---- NCCL ----
+
+    def nccl(self):
+        Collectives(self).run()
 
 
 def final(ranks):

@@ -58,7 +58,7 @@ class Ranks:
         self.place = pathlib.Path(self.folder.name)
         self.command = [runner.program("lead-ranks", "tests/lead-ranks"), self.place / "run", job, "--rank", runner.program("weft-rank"),
                         "--devices", "1", "-s", f"checkpoint.dir={self.place / 'ckpt'}", *settings]
-        self.env = {**runner.weft_env, **(switches or {})}
+        self.env, self.said = {**runner.weft_env, **(switches or {})}, ""
 
     def __enter__(self):
         return self
@@ -100,9 +100,9 @@ class Ranks:
         return code, text
 
     def finish(self, limit):
-        code, text = self.train(limit)
+        code, self.said = self.train(limit)
         if code:
-            raise Failed(f"exit {code}: {reason(text)}", text)
+            raise Failed(f"exit {code}: {reason(self.said)}", self.said)
         return self.rows()
 
 

@@ -8,13 +8,16 @@
 #   a   300 s  the device and its libraries; GPT-2 124M with any order of sums, then in order, each
 #              with its choices of algorithms and what the library makes of what follows a product;
 #              each op of the step in bf16, beside what is expected of it; attention's gradient in
-#              order; the tests of ops, real shapes first
+#              order; what stage nccl does; the tests of ops, real shapes first
 #   b   250 s  124M in order twice, to the bit, and with ops apart; 124M in turns with torch.compile
 #              and llm.c; memcheck on the fused ops; small trainings that come to the CPU's losses
 #
+#   nccl  80 s collectives by NCCL between two and four ranks that share the one GPU: the numbers that
+#              they have through the hosts, and the end of a killed rank (30 s, if all goes well)
+#
 # Behind these, each 560 s:
 #   tests      all tests of ops (--from NAME begins at one); 124M launched early, with heads apart
-#              and with our own attention; trainings, killed and begun again; faults
+#              and with our own attention; trainings, killed and begun again; faults; NCCL
 #   sanitize   the tests of ops under memcheck and racecheck
 #   3          124M in turns with torch.compile, with and without max-autotune, llm.c and JAX; second
 #              turns go to the fastest of them first

@@ -42,7 +42,7 @@ def reason(text):
     memory = [x for x in lines if "out of memory" in x.lower() or "RESOURCE_EXHAUSTED" in x or "device memory" in x]
     errors = [x for x in lines if "Error" in x or " error " in x or "error:" in x]
     said = (memory or errors[-1:] or lines[-1:] or ["it said nothing"])[0]
-    return ("out of memory: " if memory else "") + said[:200]
+    return ("out of memory: " if memory else "") + said[:300]  # of a rank: behind where and when
 
 
 def fallen(text):
@@ -169,7 +169,7 @@ class Runner:
         """Lines about what our programs load, and where it is found. Each is read once from the disk here, so that no turn is
         charged for it."""
         path, lines = self.weft_env.get("LD_LIBRARY_PATH", ""), []
-        for pattern in ("libcublasLt.so.1*", "libcudnn.so.9", "libcudnn_graph.so.9", "libcudnn_heuristic.so.9", "libcudnn_engines_*.so.9"):
+        for pattern in ("libcublasLt.so.1*", "libcudnn.so.9", "libcudnn_graph.so.9", "libcudnn_heuristic.so.9", "libcudnn_engines_*.so.9", "libnccl.so.2"):
             # The linker takes those of the first folder; who comes later is named too.
             places = [found for f in path.split(":") if f and (found := sorted({lib.resolve() for lib in pathlib.Path(f).glob(pattern)}))]
             for lib in places[0] if places else []:

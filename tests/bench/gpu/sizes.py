@@ -63,10 +63,11 @@ SIZES = {
     "124m": Size(12, 768, 12, 1024, 50257, 50304, 64),
     "1558m": Size(48, 1600, 25, 1024, 50257, 50304, 16),
     "llama-1b": Size(16, 2048, 32, 4096, 128256, 128256, 4, "llama", 8, 8192),
+    "small": Size(2, 256, 4, 128, 250, 256, 8),
     "tiny": Size(2, 32, 2, 16, 250, 256, 2),
     "tiny-llama": Size(2, 32, 4, 16, 250, 256, 2, "llama", 2, 64),
 }
-TINY = {"124m": "tiny", "1558m": "tiny", "llama-1b": "tiny-llama"}  # what --tiny runs in its place
+TINY = {"124m": "tiny", "1558m": "tiny", "small": "tiny", "llama-1b": "tiny-llama"}  # what --tiny runs in its place
 
 
 def write_tokens(path, size, count=TOKENS, seed=0):
