@@ -98,7 +98,7 @@ COLLECTIVE_SRC := $(COLLECTIVE_SRC:%=worker/collective/%.c)
 
 RANK_SRC    := main process probe warm
 RANK_SRC    += $(addprefix link/,rank_link answers rank_frames metrics_file)
-RANK_SRC    += $(addprefix exec/,exec segments lane marks model_state initial_values noise)
+RANK_SRC    += $(addprefix exec/,exec run segments lane marks model_state initial_values noise)
 RANK_SRC    += $(addprefix save/,saver snapshot)
 RANK_SRC    += $(addprefix train/,train trainer job_history take_source inputs feed evaluate sampling choice algorithms asked pace device_use detail)
 RANK_SRC    := $(RANK_SRC:%=worker/rank/%.c)

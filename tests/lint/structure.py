@@ -25,7 +25,7 @@ PATHS = {
         "common/compile/shard/op_rules.c", "common/compile/shard/partition.c", "common/compile/graph/optable.c",
         "common/compile/program/order.c", "common/compile/program/schedule.c", "common/compile/program/group.c",
         "common/compile/program/lower.c", "worker/rank/train/trainer.c", "worker/rank/train/train.c",
-        "worker/rank/exec/exec.c", "worker/rank/exec/segments.c", "worker/collective/host_transport.c",
+        "worker/rank/exec/exec.c", "worker/rank/exec/run.c", "worker/rank/exec/segments.c", "worker/collective/host_transport.c",
         "worker/collective/communicator.c", "worker/collective/operation.c", "worker/collective/world.c",
         "worker/collective/process_world.c", "worker/collective/greet.c", "worker/collective/sum_tree.c",
         "worker/collective/shm.c", "worker/collective/tcp.c",
