@@ -93,7 +93,7 @@ SINK_SRC    := $(SINK_SRC:%=worker/sinks/%.c)
 
 # The lower first.
 COLLECTIVE_SRC := collective_op sum_tree peer_page greet shm tcp progress_thread world process_world
-COLLECTIVE_SRC += seal announce operation communicator staging host_transport device_transport choose_transport
+COLLECTIVE_SRC += seal announce operation communicator staging host_transport device_transport choose_transport gather
 COLLECTIVE_SRC := $(COLLECTIVE_SRC:%=worker/collective/%.c)
 
 RANK_SRC    := main process probe warm

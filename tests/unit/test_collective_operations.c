@@ -519,6 +519,36 @@ static void what_was_started_moves_while_its_rank_computes(void **state)
     run(2, "ab", rank_that_computes);
 }
 
+// Without a window, and where a plan has taken all communicators that it may have.
+static void rank_that_gathers(void)
+{
+    struct world *w;
+    struct communicator *plan[COMMUNICATORS];
+    struct err e;
+    char all[RANKS][GATHER_TEXT], own[2 * GATHER_TEXT], want[2 * GATHER_TEXT];
+    DO(test_open(&w, &e));
+    for (int i = 0; i < COMMUNICATORS; i++)
+        DO(communicator_new(w, "plan", &test_rank, 1, &plan[i], &e));
+    for (int round = 0; round < 2 * RANKS; round++) {
+        snprintf(own, sizeof own, "%d.%*d", test_rank, 30 * round, round);
+        DO(world_gather(w, "round", own, all, &e));
+        for (int r = 0; r < test.ranks; r++) {
+            snprintf(want, GATHER_TEXT, "%d.%*d", r, 30 * round, round);
+            CHECK(!strcmp(all[r], want));
+        }
+    }
+    world_close(w);
+}
+
+static void texts_of_all_ranks_reach_all(void **state)
+{
+    (void)state;
+    run(1, NULL, rank_that_gathers);
+    run(4, NULL, rank_that_gathers);
+    run(3, "abc", rank_that_gathers);
+    run(5, "aabba", rank_that_gathers);
+}
+
 static void rank_without_a_core_to_spare(void)
 {
     cpu_set_t all, few;
@@ -550,6 +580,7 @@ int main(void)
         cmocka_unit_test(a_sixty_fifth_is_refused_and_harms_nothing),
         cmocka_unit_test(pairs_and_all_take_turns),
         cmocka_unit_test(ranks_may_wait_in_different_orders),
+        cmocka_unit_test(texts_of_all_ranks_reach_all),
         cmocka_unit_test(a_world_has_no_more_ranks_than_an_attempt),
         cmocka_unit_test(the_progress_page_follows),
         cmocka_unit_test(the_progress_page_shows_whom_a_rank_waits_for),

@@ -564,6 +564,34 @@ static void no_socket_stays_once_all_have_met(void **state)
     all_end_well(-1);
 }
 
+static void rank_of_a_gathering(void)
+{
+    struct world *w;
+    struct err e;
+    char all[RANKS][GATHER_TEXT];
+    DO(test_open(&w, &e));
+    test_mark(test_rank == 2 ? "absent" : "there");
+    while (test_rank == 2)
+        pause();
+    CHECK(world_gather(w, "graphs of train", "", all, &e) == ERR_PEER);
+    expect(&e, ERR_PEER, "rank 2 died");
+    expect(&e, ERR_PEER, "(graphs of train)");
+    world_close(w);
+}
+
+static void who_gathers_texts_notices_a_death(void **state)
+{
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        test_begin(3, k ? "aba" : one_host, WINDOW);
+        test_start(rank_of_a_gathering);
+        test_await("absent");
+        test_await("there");
+        kill(test.pid[2], SIGKILL);
+        all_end_well(2);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -581,6 +609,7 @@ int main(void)
         cmocka_unit_test(between_callers_who_never_pause_time_is_looked_at),
         cmocka_unit_test(a_call_that_no_machine_answers_is_given_up_long_before_the_others_are),
         cmocka_unit_test(no_socket_stays_once_all_have_met),
+        cmocka_unit_test(who_gathers_texts_notices_a_death),
     };
     return RUN_BOTH(tests);
 }

@@ -34,7 +34,7 @@ static bool find_slot(struct communicator *c, int member)
     const struct peer_page *p = c->members[member]->page;
     // A slot without a key does not end the list: a remote peer sends us its keys only where we are
     // a member, so its page has gaps.
-    for (int i = 0; i < COMMUNICATORS; i++)
+    for (int i = 0; i < WORLD_COMMUNICATORS; i++)
         if (atomic_load_explicit(&p->communicators[i].key, memory_order_acquire) == c->key) {
             c->slots[member] = i;
             return true;

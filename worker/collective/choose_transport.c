@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Choosing a transport. See choose_transport.h.
 //
-// A rank publishes `transport.RANK`: "+VERSION PLACE HOST" where its device can carry collectives, else
-// "-" and why not. PLACE is the device's on its host, and "@" with NCCL_HOSTID if that is set: NCCL takes
-// it for the host's name, so with one for each rank several may share a GPU. Rank 0 publishes `transport`:
-// "+VERSION" or "-" and why not.
+// A rank offers "+VERSION PLACE HOST" where its device can carry collectives, else "-" and why not. PLACE is
+// the device's on its host, and "@" with NCCL_HOSTID if that is set: NCCL takes it for the host's name, so
+// with one for each rank several may share a GPU. All ranks get all offers, and come to the same.
 #include "worker/collective/choose_transport.h"
 
 #include <stdio.h>
@@ -14,16 +13,11 @@
 #include "common/base/heap.h"
 #include "common/base/log.h"
 
-enum { VALUE = 256, KEY = 32 };
+enum { VALUE = GATHER_TEXT };
 
 struct offer {
     char version[32], place[VALUE], host[VALUE];
 };
-
-static void print_key(char key[KEY], int rank)
-{
-    snprintf(key, KEY, "transport.%d", rank);
-}
 
 static void print_own(const struct transport_options *o, char value[VALUE])
 {
@@ -80,46 +74,28 @@ static bool add_offer(const struct transport_options *o, struct offer *all, int 
     return true;
 }
 
-// Rank 0's: looks at all ranks.
-static int decide(const struct transport_options *o, const char *own, char value[VALUE],
-                  struct err *e)
-{
-    struct offer *all = heap_alloc(sizeof *all * (size_t)o->ranks);
-    char key[KEY], got[VALUE], why[VALUE];
-    int rc = 0;
-    snprintf(got, sizeof got, "%s", own);
-    bool can = add_offer(o, all, 0, got, why);
-    for (int r = 1; r < o->ranks && !rc; r++) {
-        print_key(key, r);
-        rc = o->get(o->ctx, key, got, sizeof got, o->deadline_ns, e);
-        can = can && !rc && add_offer(o, all, r, got, why);
-    }
-    if (!rc)
-        snprintf(value, VALUE, "%c%.250s", can ? '+' : '-', can ? all->version : why);
-    free(all);
-    return rc ? rc : o->put(o->ctx, "transport", value, e);
-}
-
 int transport_choose(const struct transport_options *o, const struct transport **out, struct err *e)
 {
-    char key[KEY], own[VALUE], value[VALUE] = "";
+    char own[VALUE], why[VALUE];
     *out = &host_transport;
     if (o->wish == TRANSPORT_HOST)
         return 0;
+    char(*got)[VALUE] = heap_alloc(sizeof *got * (size_t)o->ranks);
+    struct offer *all = heap_alloc(sizeof *all * (size_t)o->ranks);
     print_own(o, own);
-    print_key(key, o->rank);
-    int rc = o->rank ? o->put(o->ctx, key, own, e) : decide(o, own, value, e);
-    if (!rc && o->rank)
-        rc = o->get(o->ctx, "transport", value, sizeof value, o->deadline_ns, e);
-    if (rc)
-        return rc;
-    if (value[0] == '+')
+    int rc = world_gather(o->world, "transport", own, got, e);
+    bool can = !rc;
+    for (int r = 0; r < o->ranks && can; r++)
+        can = add_offer(o, all, r, got[r], why);
+    if (can)
         *out = &device_transport;
-    else if (o->wish == TRANSPORT_DEVICES)
-        return err_set(e, ERR_UNSUPPORTED, "resources.collectives is nccl: %s", value + 1);
-    if (o->rank == 0 && value[0] == '+')
-        log_info("collectives", "from device to device, by NCCL %s", value + 1);
-    else if (o->rank == 0)
-        log_info("collectives", "through the hosts: %s", value + 1);
-    return 0;
+    if (can && o->rank == 0)
+        log_info("collectives", "from device to device, by NCCL %s", all->version);
+    else if (!rc && !can && o->wish == TRANSPORT_DEVICES)
+        rc = err_set(e, ERR_UNSUPPORTED, "resources.collectives is nccl: %s", why);
+    else if (!rc && !can && o->rank == 0)
+        log_info("collectives", "through the hosts: %s", why);
+    free(all);
+    free(got);
+    return rc;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Chooses what carries an attempt's collectives (transport.h): the devices, where they can, or their
-// hosts. All ranks come to one choice: each publishes what it has, rank 0 decides.
+// hosts. All ranks come to one choice, by what each of them offers.
 #pragma once
 #include "worker/collective/transport.h"
 
@@ -8,6 +8,7 @@ enum transport_wish { TRANSPORT_AUTO, TRANSPORT_DEVICES, TRANSPORT_HOST };
 
 struct transport_options {
     enum transport_wish wish;
+    struct world *world;
     int rank, ranks;
     const char *host; // ranks with equal text are on one host
     bool plain;       // between hosts tensors may travel unencrypted
@@ -16,12 +17,6 @@ struct transport_options {
     bool one_order;
     const struct backend *backend;
     struct device *device;
-    // As world_options has them.
-    int (*put)(void *ctx, const char *key, const char *value, struct err *e);
-    int (*get)(void *ctx, const char *key, char *value, size_t size, int64_t deadline_ns,
-               struct err *e);
-    void *ctx;
-    int64_t deadline_ns; // of the clock: for the others to publish
 };
 
 // ERR_UNSUPPORTED: the devices were asked for and cannot; the text says which rank's, why, and what to

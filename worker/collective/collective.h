@@ -72,8 +72,14 @@ void world_on_abort(struct world *w, void (*fn)(void *ctx, const char *why), voi
 
 // The memory that collectives touch, one region a rank, mapped by its host's peers (a memfd).
 // Called once, with the same size or not; every buffer given to collective_start lies inside it,
-// except for BARRIER. The window belongs to the world.
+// unless a member's operand is at most 4 KiB. The window belongs to the world.
 int world_window(struct world *w, size_t bytes, void **out, struct err *e);
+
+// Every rank's text of at most GATHER_TEXT − 1 bytes to all of them: all[r] is rank r's. All ranks call
+// it in the same order, for the same `name`; an operation of its own communicator, with its errors.
+enum { GATHER_TEXT = 256 };
+int world_gather(struct world *w, const char *name, const char *own, char (*all)[GATHER_TEXT],
+                 struct err *e);
 
 // A communicator over `ranks` (world ranks in coordinate order, this one among them).
 // Every member calls it in the same order.

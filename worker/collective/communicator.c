@@ -112,8 +112,8 @@ int communicator_new(struct world *w, const char *name, const int *ranks, int n,
     *out = NULL;
     if (!rc)
         rc = check_ranks(w, ranks, n, &me, e);
-    if (!rc && w->ncommunicators == COMMUNICATORS)
-        rc = err_set(e, ERR_LIMIT, "a world has at most %d communicators", COMMUNICATORS);
+    if (!rc && w->ncommunicators == WORLD_COMMUNICATORS)
+        rc = err_set(e, ERR_LIMIT, "a world has at most %d communicators", WORLD_COMMUNICATORS);
     if (rc) {
         if (e)
             err_wrap(e, "communicator '%s'", name);

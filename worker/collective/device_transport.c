@@ -9,7 +9,7 @@
 // Marks on the communicator's stream before and behind each call show on the progress page which
 // one the device is in. Each communicator has a stream of its own: a send waits for its receive, and
 // nothing that another communicator's peers wait for may stand behind it. Once the communicators are
-// ready a watcher, and it alone, looks at the world and at the communicators. When a peer is lost, a
+// ready a watcher looks at the world and, it alone, at the communicators. When a peer is lost, a
 // communicator fails or the attempt is over it ends all communicators: kernels that wait for a peer
 // end, so that whoever waits for the device comes back, and finds here why.
 #include <stdatomic.h>
@@ -52,7 +52,7 @@ struct fabric {
     struct list prepared;
     uint64_t nprepared;
     uint64_t (*words)[WORDS]; // of each communicator, pinned; null: nobody reads them
-    uint64_t before;          // collectives that the page counted before the first of these
+    uint64_t entered, left;   // of these, as the page counts them
     void *region;
     pthread_t watcher;
     pthread_mutex_t lock; // of the next
@@ -142,7 +142,7 @@ static const char *find_name(const struct fabric *f, uint64_t number)
 static void show_marks(struct fabric *f)
 {
     struct progress_page *p = f->o.world->progress;
-    uint64_t entered = f->before, left = f->before, newest = 0;
+    uint64_t entered = 0, left = 0, newest = 0;
     bool moved = false, inside = false;
     for (int i = 0; i < f->njoined && f->words; i++) {
         struct joined *j = &f->joined[i];
@@ -159,10 +159,14 @@ static void show_marks(struct fabric *f)
     }
     if (!moved)
         return;
+    world_lock(f->o.world);
     snprintf(p->collective_text, sizeof p->collective_text, "%s", find_name(f, newest));
-    atomic_store_explicit(&p->collective_entered, entered, memory_order_relaxed);
-    atomic_store_explicit(&p->collective_left, left, memory_order_relaxed);
+    atomic_fetch_add_explicit(&p->collective_entered, entered - f->entered, memory_order_relaxed);
+    atomic_fetch_add_explicit(&p->collective_left, left - f->left, memory_order_relaxed);
     atomic_store_explicit(&p->heartbeat_ns, (uint64_t)clock_mono_ns(), memory_order_relaxed);
+    world_unlock(f->o.world);
+    f->entered = entered;
+    f->left = left;
 }
 
 static int put_mark(struct collective *c, struct err *e)
@@ -409,11 +413,9 @@ static int warm_up(struct fabric *f, struct err *e)
 static int open_words(struct fabric *f, struct err *e)
 {
     const struct backend *b = f->o.backend;
-    const struct progress_page *p = f->o.world->progress;
     void *words = NULL;
-    if (!b->stream.mark || !p)
+    if (!b->stream.mark || !f->o.world->progress)
         return 0;
-    f->before = p->collective_left;
     int rc = b->memory.host_alloc(f->o.device, sizeof *f->words * COMMUNICATORS, &words, e);
     f->words = words;
     return rc;

@@ -224,12 +224,14 @@ static bool is_complete(struct communicator *c, struct operation *o)
     return true;
 }
 
+// The page counts the device's collectives as well (device_transport.c).
 static void publish_left(struct world *w, const struct operation *o)
 {
     struct progress_page *p = w->progress;
-    if (!p || atomic_load_explicit(&p->collective_left, memory_order_relaxed) >= o->number)
+    if (!p || w->left >= o->number)
         return;
-    atomic_store_explicit(&p->collective_left, o->number, memory_order_relaxed);
+    atomic_fetch_add_explicit(&p->collective_left, o->number - w->left, memory_order_relaxed);
+    w->left = o->number;
     atomic_store_explicit(&p->heartbeat_ns, (uint64_t)clock_mono_ns(), memory_order_relaxed);
 }
 
@@ -346,13 +348,12 @@ void chunk_came(struct world *w, const struct chunk *k)
 static bool is_in_window(const struct world *w, const void *p, size_t esize, int64_t count)
 {
     size_t at = (size_t)((const unsigned char *)p - w->window);
-    return w->window && esize && at <= w->window_size && at % esize == 0 &&
+    return w->window && at <= w->window_size && at % esize == 0 &&
            (size_t)count <= (w->window_size - at) / esize;
 }
 
 static int check_args(const struct communicator *c, const struct collective_args *a, struct err *e)
 {
-    const struct world *w = c->w;
     size_t esize = dtype_size(a->dtype);
     const struct operation_kind *k = &operation_kinds[a->op];
     if (a->op == COLLECTIVE_BARRIER)
@@ -362,14 +363,12 @@ static int check_args(const struct communicator *c, const struct collective_args
                        dtype_name(a->dtype));
     if (collective_counterpart(a->op) != a->op && c->n != 2)
         return err_set(e, ERR_INVALID, "it goes between two ranks, '%s' has %d", c->name, c->n);
-    if (a->count < 0 || (k->even && a->count % c->n))
+    if (!esize || a->count < 0 || a->count > PTRDIFF_MAX / (int64_t)esize ||
+        (k->even && a->count % c->n))
         return err_set(e, ERR_INVALID, "%lld elements do not divide over %d ranks",
                        (long long)a->count, c->n);
     if (a->op == COLLECTIVE_BROADCAST && (a->root < 0 || a->root >= c->n))
         return err_set(e, ERR_INVALID, "the root is member %d of %d", a->root, c->n);
-    if (!is_in_window(w, a->buf, esize, a->count) ||
-        (a->op == COLLECTIVE_ALL_TO_ALL && !is_in_window(w, a->from, esize, a->count)))
-        return err_set(e, ERR_INVALID, "the buffer lies outside this rank's window");
     return 0;
 }
 
@@ -452,6 +451,11 @@ static int start_operation(struct communicator *c, const struct collective_args 
     struct operation *o = &c->ops[seq % COLLECTIVES_OPEN];
     uint32_t hash = a->name ? hash_fnv1a32(a->name) : 0;
     init_operation(c, o, a);
+    if (!o->inlined &&
+        (!is_in_window(w, a->buf, o->esize, a->count) ||
+         (a->op == COLLECTIVE_ALL_TO_ALL && !is_in_window(w, a->from, o->esize, a->count))))
+        return err_set(e, ERR_INVALID, "%s (%s): the buffer lies outside this rank's window",
+                       collective_op_name(a->op), a->name ? a->name : "");
     o->seq = seq;
     o->number = ++w->number;
     peer_page_enter(w, o->number, a->name, hash);

@@ -22,7 +22,7 @@ void peer_page_enter(struct world *w, uint64_t number, const char *name, uint32_
         return;
     memcpy(p->collective_text, text, TEXT);
     atomic_store_explicit(&p->collective_name, hash, memory_order_relaxed);
-    atomic_store_explicit(&p->collective_entered, number, memory_order_relaxed);
+    atomic_fetch_add_explicit(&p->collective_entered, 1, memory_order_relaxed);
     atomic_store_explicit(&p->heartbeat_ns, (uint64_t)clock_mono_ns(), memory_order_relaxed);
 }
 

@@ -19,7 +19,8 @@ enum {
     INLINE_MAX = 4096,            // operands up to this travel within the note
     PIECE = 256 * 1024,           // bytes of work between two looks at the world; largest frame
     STAGE = 4 * PIECE,            // bytes a peer may send ahead of our reduction
-    TEXT = 64
+    TEXT = 64,
+    WORLD_COMMUNICATORS = COMMUNICATORS + 1 // a plan's, and world_gather's
 };
 
 struct note {
@@ -57,7 +58,7 @@ struct peer_page {
     uint32_t code;                   // enum err_code
     char why[256];
     // Mostly never touched, so never allocated.
-    struct communicator_page communicators[COMMUNICATORS];
+    struct communicator_page communicators[WORLD_COMMUNICATORS];
 };
 
 void peer_page_enter(struct world *w, uint64_t number, const char *name, uint32_t hash);

@@ -2,7 +2,7 @@
 // The progress thread: what was started moves while the rank's own thread computes. Without it data
 // moves only inside the calls of collective.h.
 //
-// One lock keeps the world: each call of the rank's own thread holds it from start to end, a wait
+// The world's lock keeps it: each call of the rank's own thread holds it from start to end, a wait
 // all the while, so the thread works only while the rank is elsewhere. It takes one step at a time,
 // a piece of work of each open operation, and then lets the rank pass. It never naps on the peers'
 // behalf (`sleeping` is the rank's own word): while nothing moves it looks again every LOOK_NS.
@@ -23,12 +23,10 @@ enum { LOOK_NS = 20 * 1000 };
 
 struct progress_thread {
     pthread_t id;
-    pthread_mutex_t lock;
     pthread_cond_t begun;
     bool (*is_open)(struct world *w);
     bool (*step)(struct world *w);
-    bool asleep, stop;       // under the lock
-    _Atomic bool rank_comes; // the rank's own thread wants the lock
+    bool asleep, stop; // under the world's lock
 };
 
 // Whether a thread is worth its core: where no core is left to it, it costs the computation more
@@ -50,22 +48,22 @@ static void *move_data(void *arg)
 {
     struct world *w = arg;
     struct progress_thread *t = w->thread;
-    pthread_mutex_lock(&t->lock);
+    pthread_mutex_lock(&w->lock);
     while (!t->stop) {
         if (!t->is_open(w)) {
             t->asleep = true;
-            pthread_cond_wait(&t->begun, &t->lock);
+            pthread_cond_wait(&t->begun, &w->lock);
             continue;
         }
         bool moved = t->step(w);
-        pthread_mutex_unlock(&t->lock);
+        pthread_mutex_unlock(&w->lock);
         if (!moved)
             pause_thread();
-        while (atomic_load_explicit(&t->rank_comes, memory_order_relaxed))
+        while (atomic_load_explicit(&w->rank_comes, memory_order_relaxed))
             sched_yield();
-        pthread_mutex_lock(&t->lock);
+        pthread_mutex_lock(&w->lock);
     }
-    pthread_mutex_unlock(&t->lock);
+    pthread_mutex_unlock(&w->lock);
     return NULL;
 }
 
@@ -75,7 +73,6 @@ void progress_start(struct world *w, bool (*is_open)(struct world *w),
     struct progress_thread *t = heap_alloc(sizeof *t);
     t->is_open = is_open;
     t->step = step;
-    pthread_mutex_init(&t->lock, NULL);
     pthread_cond_init(&t->begun, NULL);
     w->thread = t;
     int error = pthread_create(&t->id, NULL, move_data, w);
@@ -100,25 +97,22 @@ void progress_stop(struct world *w)
     world_unlock(w);
     pthread_join(t->id, NULL);
     pthread_cond_destroy(&t->begun);
-    pthread_mutex_destroy(&t->lock);
     free(t);
     w->thread = NULL;
 }
 
 void world_lock(struct world *w)
 {
-    struct progress_thread *t = w->thread;
-    if (!t || !pthread_mutex_trylock(&t->lock))
+    if (!pthread_mutex_trylock(&w->lock))
         return;
-    atomic_store_explicit(&t->rank_comes, true, memory_order_relaxed);
-    pthread_mutex_lock(&t->lock);
-    atomic_store_explicit(&t->rank_comes, false, memory_order_relaxed);
+    atomic_store_explicit(&w->rank_comes, true, memory_order_relaxed);
+    pthread_mutex_lock(&w->lock);
+    atomic_store_explicit(&w->rank_comes, false, memory_order_relaxed);
 }
 
 void world_unlock(struct world *w)
 {
-    if (w->thread)
-        pthread_mutex_unlock(&w->thread->lock);
+    pthread_mutex_unlock(&w->lock);
 }
 
 void progress_begin(struct world *w)

@@ -315,7 +315,7 @@ static bool begin_body(struct world *w, struct peer *p)
     struct tcp_link *l = p->link;
     size_t body = l->in.body;
     l->to = l->small;
-    if (l->in.slot >= COMMUNICATORS)
+    if (l->in.slot >= WORLD_COMMUNICATORS)
         return false;
     switch ((enum frame_type)l->in.type) {
     case FRAME_KEY:

@@ -24,6 +24,7 @@ struct world *world_new(int rank, int ranks, const struct world_kind *kind)
     struct world *w = heap_alloc(sizeof *w);
     struct peer *peers = heap_alloc(sizeof *peers * (size_t)ranks);
     *w = (struct world){.rank = rank, .ranks = ranks, .kind = kind, .peers = peers, .spin = SPIN};
+    pthread_mutex_init(&w->lock, NULL);
     pthread_mutex_init(&w->listener_lock, NULL);
     for (int i = 0; i < ranks; i++)
         peers[i] = (struct peer){.rank = i, .fd = -1};
@@ -34,6 +35,7 @@ void world_free(struct world *w)
 {
     for (int i = 0; i < w->ncommunicators; i++)
         communicator_delete(w->communicators[i]);
+    pthread_mutex_destroy(&w->lock);
     pthread_mutex_destroy(&w->listener_lock);
     free(w->peers);
     free(w);

@@ -22,7 +22,7 @@ struct peer {
     struct tcp_link *link; // remote peers' only
     struct seal_keys keys; // of the connection, from the greeting until the link has them
     // Remote: by the peer's slot, found on first use.
-    struct communicator *communicators[COMMUNICATORS];
+    struct communicator *communicators[WORLD_COMMUNICATORS];
     bool dead;     // end of file or a broken connection
     char why[160]; // how it died, if more is known
 };
@@ -58,12 +58,15 @@ struct world {
     bool spare_cores;               // the host has one for each rank's progress thread
     bool moved;                     // set by whatever made progress
     struct progress_thread *thread; // null: only the rank's own thread moves data
-    struct communicator *communicators[COMMUNICATORS];
+    pthread_mutex_t lock;           // world_lock
+    _Atomic bool rank_comes;        // the rank's own thread wants it
+    struct communicator *communicators[WORLD_COMMUNICATORS];
     int ncommunicators;
-    struct communicator *waits; // the one whose operation is waited for; null: none
-    uint64_t number;
-    struct err broken;        // code 0: whole
-    _Atomic uint32_t aborted; // 0, 1 while why is written, 2
+    struct communicator *everyone; // world_gather's; null: not yet
+    struct communicator *waits;    // the one whose operation is waited for; null: none
+    uint64_t number, left;         // of the newest operation, and of the newest that is complete
+    struct err broken;             // code 0: whole
+    _Atomic uint32_t aborted;      // 0, 1 while why is written, 2
     char abort_why[200];
     pthread_mutex_t listener_lock; // of the next two
     void (*listener)(void *ctx, const char *why);
@@ -135,9 +138,9 @@ bool progress_is_wanted(const struct world *w);
 // called under the lock. Where no thread can be started that is logged.
 void progress_start(struct world *w, bool (*is_open)(struct world *w),
                     bool (*step)(struct world *w));
-void progress_stop(struct world *w);  // without a thread this does nothing, as do the next three
+void progress_stop(struct world *w);  // without a thread this does nothing, as does the next
 void progress_begin(struct world *w); // an operation was started; called under the lock
-void world_lock(struct world *w);     // the rank's own thread goes first
+void world_lock(struct world *w); // the rank's own thread goes first, before the progress thread
 void world_unlock(struct world *w);
 
 // ---- shm.c: pages and windows as memfds, unix sockets ----

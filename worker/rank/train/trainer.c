@@ -198,17 +198,14 @@ static int choose_transport(struct trainer *t, struct err *e)
     if (!t->exec_options.world || !t->runs_alone)
         return 0;
     const struct transport_options o = {.wish = wishes[t->job->resources.collectives],
+                                        .world = t->exec_options.world,
                                         .rank = t->assignment->rank,
                                         .ranks = t->assignment->ranks,
                                         .host = t->assignment->host,
                                         .plain = t->job->resources.network == JOB_TRUSTED,
                                         .one_order = t->compiled.nstages == 1,
                                         .backend = t->exec_options.backend,
-                                        .device = t->device,
-                                        .put = put_key,
-                                        .get = get_key,
-                                        .ctx = t->link,
-                                        .deadline_ns = clock_mono_ns() + START_NS};
+                                        .device = t->device};
     return transport_choose(&o, &t->exec_options.transport, e);
 }
 
