@@ -5,6 +5,7 @@
 // forked off come as early as they may, the origin's as late. What CUDA refuses while it captures
 // is refused here, and loses the capture as it does there.
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "tests/cuda/fake_work.h"
 
@@ -167,7 +168,14 @@ static int pick(const struct CUgraph_st *g, const bool *done, int from)
 
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t g, unsigned long long flags)
 {
+    static long made;
+    long fails = 0, hangs = 0;
     (void)flags;
+    made++;
+    if (fake_scene("graph", &fails) && made == fails)
+        return fake_error(cudaErrorMemoryAllocation);
+    while (fake_scene("graph_hang", &hangs) && made == hangs)
+        pause();
     struct CUgraphExec_st *x = calloc(1, sizeof *x);
     bool *done = calloc((size_t)g->nodes + 1, sizeof *done);
     if (!x || !done)

@@ -9,6 +9,8 @@
 //   seed:N         queued work may run early, as this seed says
 //   slow:US        every kernel takes so many µs of real time
 //   stop:N         the N-th kernel never ends, nor does who waits for it
+//   graph:N        the N-th graph finds no memory
+//   graph_hang:N   who makes the N-th graph never comes back
 //   in_turn        a device that refuses to launch a kernel early
 //   sm_80          a device, and code, of an earlier generation
 //   orders         every launch runs in several orders and must leave the same bits (emulate.c)

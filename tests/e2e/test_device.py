@@ -7,6 +7,7 @@ and checkpoints beside the computation must come to the very bits of the CPU."""
 import json
 import math
 import os
+import re
 import signal
 import subprocess
 
@@ -102,8 +103,17 @@ def test_what_cannot_be_captured_runs_op_by_op_and_says_so_once(place, toy, late
     late.setenv("WEFT_LATE_FAIL", "capture")
     plain = runs.train(place, job, "plain")
     same_bits(whole, plain)
-    for rank in range(2):
-        assert plain.log(rank).count("steps run op by op") == 1, plain.log(rank)
+    assert plain.log(0).count("run op by op") == 1 and "run op by op" not in plain.log(1), plain.log(0)
+
+
+def test_what_one_rank_cannot_capture_no_rank_replays_and_the_log_names_it(place, toy, late):
+    job = kind(runs.job(toy, 2, train__microbatches=2, eval__every=5), "cuda")
+    whole = runs.train(place, job, "whole")
+    plain = runs.Run(place, job, "plain")
+    plain.finish(*runs.on_rank(1, {"WEFT_LATE_FAIL": "capture"}))
+    same_bits(whole, plain)
+    assert re.search(r"train and later programs run op by op, as rank 1 must: instructions \d+ to \d+ cannot be captured: late: an injected fault", plain.log(0)), plain.log(0)
+    assert plain.log(0).count("run op by op") == 1 and "run op by op" not in plain.log(1)
 
 
 def test_a_fault_of_the_device_is_71_and_names_op_rank_and_device(place, toy, late):

@@ -133,6 +133,25 @@ def test_a_rank_that_is_killed_ends_the_other_and_the_next_start_resumes(place, 
     run.finish()
 
 
+def test_what_one_rank_cannot_capture_no_rank_replays(place, toy, cuda):
+    """The graph of rank 1 finds no memory: that step is right, and both run op by op from then on."""
+    usual, run = (small(place / name, toy, collectives="nccl") for name in ("usual", "plain"))
+    usual.finish()
+    run.finish("--env", "1:WEFT_FAKE_CUDA=devices:2,graph:2")
+    assert losses(usual) == losses(run) and len(losses(run)) == 4
+    assert "run op by op" not in usual.log(0)
+    assert "train and later programs run op by op, as rank 1 must: instructions" in run.log(0) and "out of memory" in run.log(0), run.log(0)
+
+
+def test_a_rank_that_is_killed_while_others_wait_for_its_graphs_ends_them(place, toy, cuda):
+    run = small(place, toy, collectives="nccl")
+    parent = run.start("--env", "1:WEFT_FAKE_CUDA=devices:2,graph_hang:1")
+    assert run.wait_until(lambda: (p := run.page(0)) and p.collective == "graphs of train", parent), parent.wait()
+    runs.kill_pid(run.pids()[1])
+    end = parent.wait()
+    assert end.code == 137 and "rank 0 ended with 69" in end.out, end
+
+
 def test_an_error_that_nccl_reports_ends_all_ranks(place, toy, cuda):
     cuda.setenv("WEFT_FAKE_CUDA", "devices:2,nccl_remote:6")
     run = small(place, toy, collectives="nccl")

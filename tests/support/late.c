@@ -7,11 +7,11 @@
 // Device memory is handed out as addresses without access; ops get the real place behind them. A
 // stream is a list of commands, a graph's as well; a wait on an event runs the stream that records
 // it just so far, a look at one a command further. Ops are those of libweft_cpu.so two folders up.
-// WEFT_LATE_FAIL makes one thing fail: "capture" (what is captured cannot be a graph), "op N" (the
-// Nth op, from 1, as a device's fault), "memory N" (an allocation of over N bytes), "driver" (there
-// is none). WEFT_LATE_DEVICES: how many, 2. Products have WEFT_LATE_CHOICES algorithms (3) that differ
-// in nothing; which is the fastest is each process's luck. A device that is closed adds what it
-// settled to the file WEFT_LATE_TOLD. A device that need not be deterministic, or has another
+// WEFT_LATE_FAIL makes one thing fail: "capture" (what is captured cannot be a graph), "capture N"
+// (nor can the Nth of all), "op N" (the Nth op, from 1, as a device's fault), "memory N" (over N bytes),
+// "driver" (there is none). WEFT_LATE_DEVICES: how many, 2. Products have WEFT_LATE_CHOICES algorithms
+// (3) that differ in nothing; which is the fastest is each process's luck. A device that is closed adds
+// what it settled to the file WEFT_LATE_TOLD. A device that need not be deterministic, or has another
 // WEFT_LATE_LIBRARY, has choices of its own; its bits are the CPU's all the same.
 #include <dlfcn.h>
 #include <sched.h>
@@ -370,16 +370,16 @@ static int capture_begin(struct stream_q *q, struct err *e)
 
 static void graph_free(void *graph)
 {
-    struct graph *g = graph;
-    drop(&g->commands);
-    free(g);
+    drop(&((struct graph *)graph)->commands);
+    free(graph);
 }
 
 static int capture_end(struct stream_q *q, void **graph, struct err *e)
 {
     struct graph *g = q->recording;
     q->recording = NULL;
-    if (failing("capture")) {
+    static _Atomic long n;
+    if (failing("capture") && (!*failing("capture") || ++n == atol(failing("capture")))) {
         graph_free(g);
         return err_set(e, ERR_DEVICE, "late: an injected fault of the capture");
     }

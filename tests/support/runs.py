@@ -194,6 +194,7 @@ class Page:
         self.phase, self.microbatch = v[5:7]
         self.state = STATES[v[7]] if 0 <= v[7] < len(STATES) else str(v[7])
         self.ops, self.entered, self.left = v[8:11]
+        self.collective = v[12].split(b"\0")[0].decode(errors="replace")
 
 
 def next_line(p):

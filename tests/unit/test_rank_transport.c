@@ -80,14 +80,15 @@ static void collectives_take_place_where_the_device_comes_to_them(void **state)
     assert_int_equal(run.counts.done, run.counts.starts);
 }
 
-// The first step is started op by op, the second captured; from then on the graphs hold them.
+// The first step is started op by op, the second captured and then run op by op; from then on the
+// graphs hold them.
 static void a_graph_holds_the_collectives_between_its_ops(void **state)
 {
     (void)state;
     struct run run = run_on(&inline_transport);
     if (run.rc)
         fail_msg("%s", run.e.text);
-    assert_int_equal(run.counts.starts, 2 * run.trained + run.evaluated);
+    assert_int_equal(run.counts.starts, 3 * run.trained + run.evaluated);
     assert_int_equal(run.counts.done, STEPS * run.trained + run.evaluated);
 }
 
@@ -99,6 +100,19 @@ static void what_cannot_be_captured_is_started_each_time(void **state)
     unsetenv("WEFT_LATE_FAIL");
     if (run.rc)
         fail_msg("%s", run.e.text);
+    assert_int_equal(run.counts.done, STEPS * run.trained + run.evaluated);
+}
+
+// Whichever rank that is: the other could capture everything, and starts each collective in each step.
+static void what_one_rank_cannot_capture_no_rank_replays(void **state)
+{
+    (void)state;
+    setenv("WEFT_LATE_FAIL", "capture 1", 1);
+    struct run run = run_on(&inline_transport);
+    unsetenv("WEFT_LATE_FAIL");
+    if (run.rc)
+        fail_msg("%s", run.e.text);
+    assert_true(run.counts.starts > STEPS * run.trained + run.evaluated);
     assert_int_equal(run.counts.done, STEPS * run.trained + run.evaluated);
 }
 
@@ -118,6 +132,7 @@ int main(void)
         cmocka_unit_test(collectives_take_place_where_the_device_comes_to_them),
         cmocka_unit_test(a_graph_holds_the_collectives_between_its_ops),
         cmocka_unit_test(what_cannot_be_captured_is_started_each_time),
+        cmocka_unit_test(what_one_rank_cannot_capture_no_rank_replays),
         cmocka_unit_test(a_transport_hears_when_its_world_is_aborted),
     };
     return cmocka_run_group_tests(tests, rig_set_up, NULL);

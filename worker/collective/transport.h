@@ -46,7 +46,9 @@ struct fabric_options {
 
 struct transport {
     // True: start and wait only queue work on q, and what they queue may be held in a captured
-    // graph (backend.h) and replayed. Then the executor captures them with the ops around them.
+    // graph (backend.h) and replayed. Then the executor captures them with the ops around them. While
+    // captured neither waits for another rank, whose capture may have failed. What was captured is
+    // first started once more by itself; graphs are launched once all ranks have theirs.
     bool captured;
 
     // Every rank of the world opens. `close` comes when the streams are idle or the device failed:

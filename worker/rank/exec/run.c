@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Running loaded programs. See exec.h.
 #include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
 
 #include "common/attempt/page.h"
 #include "common/base/clock.h"
+#include "common/base/heap.h"
+#include "common/base/log.h"
 #include "worker/rank/exec/loaded.h"
 
 static int put_mark(struct exec *x, const struct loaded *l, const struct bound *b, struct err *e)
@@ -133,9 +137,35 @@ static int run_queued(struct exec *x, struct loaded *l, struct segment *g, struc
     else if (x->o.page)
         show_queued(x->o.page, l, g);
     int rc = segment_run(&l->segments, g, queue_instrs, l, e);
-    for (int k = 0; k < PROGRAM_KINDS; k++) // where one capture failed no other is tried
-        x->loaded[k].segments.plain |= l->segments.plain;
-    return rc && g->state == SEGMENT_GRAPH ? name_graph(l, g, rc, e) : rc;
+    return rc && l->segments.state == SEGMENTS_GRAPHS && g->graph ? name_graph(l, g, rc, e) : rc;
+}
+
+// All ranks run the same kinds of programs in the same order, so each comes here after the same run.
+// Stages of a pipeline have programs of their own: one that has nothing to capture could all of it.
+// Where one rank could not capture a program, no rank tries another.
+static int agree_on_graphs(struct exec *x, struct loaded *l, struct err *e)
+{
+    const char *kind = program_name(l->program->kind), *own = l->segments.failed.text;
+    char what[40];
+    int ranks = x->o.world ? mesh_ranks(&x->o.compiled->mesh) : 1, rc = 0, r = 0;
+    char(*failed)[GATHER_TEXT] = heap_alloc(sizeof *failed * (size_t)ranks);
+    snprintf(what, sizeof what, "graphs of %s", kind);
+    if (x->o.world)
+        rc = world_gather(x->o.world, what, own, failed, e);
+    else
+        snprintf(failed[0], GATHER_TEXT, "%s", own);
+    while (r < ranks && !failed[r][0])
+        r++;
+    if (!rc && r == ranks)
+        segments_decide(&l->segments, true);
+    for (int k = 0; k < PROGRAM_KINDS && !rc && r < ranks; k++)
+        if (x->loaded[k].segments.state != SEGMENTS_GRAPHS)
+            segments_decide(&x->loaded[k].segments, false);
+    if (!rc && r < ranks && x->o.rank == 0)
+        log_warn("graph", "%s and later programs run op by op, as rank %d must: %s", kind, r,
+                 failed[r]);
+    free(failed);
+    return rc;
 }
 
 static int run_segments(struct exec *x, struct loaded *l, struct err *e)
@@ -155,7 +185,8 @@ static int run_segments(struct exec *x, struct loaded *l, struct err *e)
         if (!rc && trains && g->end == l->segments.inputs_read)
             rc = lane_mark(&x->inputs, e);
     }
-    return rc;
+    bool agree = !rc && !x->o.ran && segments_ran(&l->segments);
+    return agree ? agree_on_graphs(x, l, e) : rc;
 }
 
 int exec_check(struct exec *x, struct err *e)

@@ -2,24 +2,21 @@
 // Segments. See segments.h.
 #include "worker/rank/exec/segments.h"
 
-#include "common/base/log.h"
-
 enum { LEAST = 2 }; // a graph of one op saves nothing
 
 void segments_init(struct segments *s, const struct backend *b, struct stream_q *q, struct arena *a,
-                   const bool *queued, const bool *cut, int n)
+                   const enum segment_part *part, const bool *cut, int n)
 {
-    *s = (struct segments){.backend = b, .q = q, .plain = !b->graph};
+    *s = (struct segments){
+        .backend = b, .q = q, .state = b->graph ? SEGMENTS_FRESH : SEGMENTS_PLAIN};
     s->segment = arena_array(a, struct segment, n);
     for (int i = 0, end; i < n; i = end) {
-        for (end = i + 1; queued[i] && end < n && queued[end] && !cut[end]; end++)
-            ;
-        s->segment[s->n++] = (struct segment){
-            .first = i,
-            .end = end,
-            .queued = queued[i],
-            .state = queued[i] && end - i >= LEAST ? SEGMENT_FRESH : SEGMENT_PLAIN,
-        };
+        bool queued = part[i] != PART_HOST;
+        int ops = part[i] == PART_OP;
+        for (end = i + 1; queued && end < n && part[end] != PART_HOST && !cut[end]; end++)
+            ops += part[end] == PART_OP;
+        s->segment[s->n++] =
+            (struct segment){.first = i, .end = end, .queued = queued, .worth = ops >= LEAST};
     }
 }
 
@@ -41,15 +38,25 @@ static bool writes_state(const struct program *p, const struct instr *i)
     return false;
 }
 
+// The first of a bucket does what its other STARTs and WAITs stand for.
+static enum segment_part find_part(const struct program *p, const struct instr *i, bool captured)
+{
+    if (i->kind == INSTR_OP)
+        return PART_OP;
+    if (i->kind == INSTR_MARK || program_goes_with(p, i))
+        return PART_NONE;
+    return !captured ? PART_HOST : i->kind == INSTR_WAIT ? PART_NONE : PART_OP;
+}
+
 void segments_of_program(struct segments *s, const struct backend *b, struct stream_q *q,
                          struct arena *a, const struct program *p, bool captured)
 {
-    bool *queued = arena_array(a, bool, p->ninstrs + 1);
+    enum segment_part *part = arena_array(a, enum segment_part, p->ninstrs + 1);
     bool *cut = arena_array(a, bool, p->ninstrs + 1);
     int inputs_read = 0, state_writes = -1;
     for (int i = 0; i < p->ninstrs; i++) {
         const struct instr *in = &p->instrs[i];
-        queued[i] = in->kind == INSTR_OP || in->kind == INSTR_MARK || captured;
+        part[i] = find_part(p, in, captured);
         if (reads_inputs(p, in))
             inputs_read = i + 1;
         if (state_writes < 0 && writes_state(p, in))
@@ -58,16 +65,23 @@ void segments_of_program(struct segments *s, const struct backend *b, struct str
     cut[inputs_read] = true;
     if (state_writes >= 0)
         cut[state_writes] = true;
-    segments_init(s, b, q, a, queued, cut, p->ninstrs);
+    segments_init(s, b, q, a, part, cut, p->ninstrs);
     s->inputs_read = inputs_read;
     s->state_writes = state_writes;
 }
 
-void segments_clear(struct segments *s)
+static void drop_graphs(struct segments *s)
 {
-    for (int i = 0; i < s->n; i++)
+    for (int i = 0; i < s->n; i++) {
         if (s->segment[i].graph)
             s->backend->graph->destroy(s->segment[i].graph);
+        s->segment[i].graph = NULL;
+    }
+}
+
+void segments_clear(struct segments *s)
+{
+    drop_graphs(s);
     *s = (struct segments){0};
 }
 
@@ -93,26 +107,31 @@ static int capture_segment(struct segments *s, struct segment *g, issue_fn issue
     return rc;
 }
 
-static int try_capture(struct segments *s, struct segment *g, issue_fn issue, void *ctx)
-{
-    struct err why = {0};
-    int rc = capture_segment(s, g, issue, ctx, &why);
-    g->state = rc ? SEGMENT_PLAIN : SEGMENT_GRAPH;
-    if (rc) {
-        s->plain = true;
-        log_warn("graph", "steps run op by op: instructions %d to %d cannot be captured: %s",
-                 g->first, g->end - 1, why.text);
-    }
-    return rc;
-}
-
 int segment_run(struct segments *s, struct segment *g, issue_fn issue, void *ctx, struct err *e)
 {
-    if (g->state == SEGMENT_WARM && !s->plain)
-        (void)try_capture(s, g, issue, ctx); // if it fails the log says so, and the ops run below
-    if (g->state == SEGMENT_GRAPH)
+    struct err why = {0};
+    if (s->state == SEGMENTS_GRAPHS && g->graph)
         return s->backend->graph->launch(s->q, g->graph, e);
-    if (g->state == SEGMENT_FRESH)
-        g->state = SEGMENT_WARM;
+    if (s->state == SEGMENTS_WARM && g->worth && !s->failed.code &&
+        capture_segment(s, g, issue, ctx, &why))
+        err_set(&s->failed, why.code, "instructions %d to %d cannot be captured: %s", g->first,
+                g->end - 1, why.text);
     return issue(ctx, g->first, g->end, e);
+}
+
+bool segments_ran(struct segments *s)
+{
+    bool captured = s->state == SEGMENTS_WARM;
+    if (captured)
+        s->state = SEGMENTS_CAPTURED;
+    else if (s->state == SEGMENTS_FRESH)
+        s->state = SEGMENTS_WARM;
+    return captured;
+}
+
+void segments_decide(struct segments *s, bool replay)
+{
+    s->state = replay ? SEGMENTS_GRAPHS : SEGMENTS_PLAIN;
+    if (!replay)
+        drop_graphs(s);
 }
