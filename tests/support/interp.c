@@ -79,17 +79,35 @@ int interp_find(const struct interp *x, const char *name)
     abort();
 }
 
-// Calls `visit` for each element of rank r's part with its index in the whole tensor.
-static int64_t whole_index(const struct shape *whole, const struct shape *local,
-                           const int64_t start[MAX_DIMS], int64_t i)
+// Walks over the elements of a rank's part, row-major; `index` is the element's in the whole tensor.
+struct walk {
+    const struct shape *local;
+    int64_t at[MAX_DIMS], stride[MAX_DIMS], count, index;
+};
+
+static struct walk walk_part(const struct value *v, const struct interp *x,
+                             const struct shape *local, int rank)
 {
-    int64_t index = 0, stride = 1;
-    for (int d = whole->n - 1; d >= 0; d--) {
-        index += (start[d] + i % local->dim[d]) * stride;
-        i /= local->dim[d];
-        stride *= whole->dim[d];
+    struct walk w = {.local = local, .count = shape_count(local)};
+    int64_t start[MAX_DIMS], stride = 1;
+    spec_start(&v->spec, &x->mesh, &v->shape, rank, start);
+    for (int d = v->shape.n - 1; d >= 0; d--) {
+        w.stride[d] = stride;
+        w.index += start[d] * stride;
+        stride *= v->shape.dim[d];
     }
-    return index;
+    return w;
+}
+
+static void walk_on(struct walk *w)
+{
+    for (int d = w->local->n - 1; d >= 0; d--) {
+        w->index += w->stride[d];
+        if (++w->at[d] < w->local->dim[d])
+            return;
+        w->index -= w->stride[d] * w->at[d];
+        w->at[d] = 0;
+    }
 }
 
 // Parameters are set as they are, their copies rounded.
@@ -103,11 +121,9 @@ static void set_value(struct interp *x, int v, const double *whole)
     const struct value *val = &x->g->values[v];
     struct shape local = interp_shape(x, v);
     for (int r = 0; r < x->ranks; r++) {
-        int64_t start[MAX_DIMS];
-        spec_start(&val->spec, &x->mesh, &val->shape, r, start);
-        for (int64_t i = 0; i < shape_count(&local); i++)
-            (*slot(x, r, v))[i] =
-                as_stored(x, val->dtype, whole[whole_index(&val->shape, &local, start, i)]);
+        struct walk w = walk_part(val, x, &local, r);
+        for (int64_t i = 0; i < w.count; i++, walk_on(&w))
+            (*slot(x, r, v))[i] = as_stored(x, val->dtype, whole[w.index]);
     }
 }
 
@@ -136,16 +152,16 @@ double *interp_get(const struct interp *x, const char *name)
     int v = interp_find(x, name);
     const struct value *val = &x->g->values[v];
     struct shape local = interp_shape(x, v);
-    double *whole = malloc(sizeof *whole * (size_t)shape_count(&val->shape));
-    for (int64_t i = 0; i < shape_count(&val->shape); i++)
+    const int64_t all = shape_count(&val->shape);
+    double *whole = malloc(sizeof *whole * (size_t)all);
+    for (int64_t i = 0; i < all; i++)
         whole[i] = (double)NAN;
     for (int r = 0; r < x->ranks; r++) {
-        int64_t start[MAX_DIMS];
         if (!runs(x, r, val->stages))
             continue;
-        spec_start(&val->spec, &x->mesh, &val->shape, r, start);
-        for (int64_t i = 0; i < shape_count(&local); i++) {
-            double *to = &whole[whole_index(&val->shape, &local, start, i)];
+        struct walk w = walk_part(val, x, &local, r);
+        for (int64_t i = 0; i < w.count; i++, walk_on(&w)) {
+            double *to = &whole[w.index];
             double from = (*slot(x, r, v))[i];
             if (!isnan(*to) && *to != from) {
                 fprintf(stderr, "interp: replicas of %s differ: %.17g, %.17g\n", name, *to, from);
@@ -235,13 +251,14 @@ static int64_t count_of(const struct interp *x, int value)
 static void cover(const struct interp *x, int rank, int value, double *whole)
 {
     const struct value *v = &x->g->values[value];
-    struct shape local = interp_shape(x, value);
-    int64_t start[MAX_DIMS];
-    spec_start(&v->spec, &x->mesh, &v->shape, rank, start);
-    for (int64_t i = 0; i < shape_count(&v->shape); i++)
+    const struct shape local = interp_shape(x, value);
+    const double *part = *slot(x, rank, value);
+    const int64_t all = shape_count(&v->shape);
+    struct walk w = walk_part(v, x, &local, rank);
+    for (int64_t i = 0; i < all; i++)
         whole[i] = (double)NAN;
-    for (int64_t i = 0; i < shape_count(&local); i++)
-        whole[whole_index(&v->shape, &local, start, i)] = (*slot(x, rank, value))[i];
+    for (int64_t i = 0; i < w.count; i++, walk_on(&w))
+        whole[w.index] = part[i];
 }
 
 static double combine(enum reshard_kind kind, bool max, double a, double b)
@@ -265,19 +282,17 @@ static void move(struct interp *x, const struct node *n)
     for (int r = 0; r < x->ranks; r++)
         cover(x, r, n->in[0], seen + whole * r);
     for (int r = 0; r < x->ranks; r++) {
-        int64_t start[MAX_DIMS];
         if (!runs(x, r, n->stages))
             continue;
         int members = n->step.kind == RESHARD_SLICE
                           ? mesh_group(&x->mesh, r, 0, group)
                           : mesh_group(&x->mesh, r, dim_axes(&n->step.cut), group);
-        spec_start(&to->spec, &x->mesh, &to->shape, r, start);
-        for (int64_t i = 0; i < local; i++) {
-            int64_t at = whole_index(&to->shape, &part, start, i);
+        struct walk w = walk_part(to, x, &part, r);
+        for (int64_t i = 0; i < local; i++, walk_on(&w)) {
             double v = (double)NAN;
             for (int m = 0; m < members; m++)
-                if (!isnan(seen[whole * group[m] + at]))
-                    v = combine(n->step.kind, max, v, seen[whole * group[m] + at]);
+                if (!isnan(seen[whole * group[m] + w.index]))
+                    v = combine(n->step.kind, max, v, seen[whole * group[m] + w.index]);
             got[local * r + i] = to->dtype == DT_BF16 && !x->exact ? ref_bf16(v) : v;
         }
     }
