@@ -5,8 +5,8 @@
 //
 // event_transport has a stream for each communicator, behind events: what is started goes on beside
 // the computation and completes by an event. inline_transport puts a collective on the
-// computation's own stream, where a graph may hold it. All ranks then come to their collectives in
-// one order, so it is not for pipelines.
+// computation's own stream, where a graph may hold it: a rank does its collectives strictly one
+// after the other, which ends only where the starts of all ranks lie in one order (transport.h).
 #pragma once
 #include <stdatomic.h>
 

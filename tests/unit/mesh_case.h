@@ -95,11 +95,11 @@ static bool by_rounding; // bf16 is held to what it does on one device, not to a
 static bool only_late;   // all, not every fourth
 
 // The late device's collectives by turns: staged by the hosts, beside the computation, within it.
-static const struct transport *choose_transport(const struct compiled *c, int turn)
+static const struct transport *choose_transport(int turn)
 {
-    if (turn % 3 == 0)
-        return &host_transport;
-    return turn % 3 == 1 || c->nstages > 1 ? &event_transport : &inline_transport;
+    static const struct transport *const all[] = {&host_transport, &event_transport,
+                                                  &inline_transport};
+    return all[turn % 3];
 }
 
 enum verdict { HOLDS, REFUSED, FAILS };
@@ -117,7 +117,7 @@ static enum verdict try_setting(const struct model *m, struct reference both[2],
         .compiled = &f.c, .start = &r->start, .data = data, .steps = STEPS, .late = late};
     int rc = compile_setting(&f, m, s);
     if (late)
-        ranks.transport = choose_transport(&f.c, tried);
+        ranks.transport = choose_transport(tried);
     if (rc)
         e = f.e;
     else {

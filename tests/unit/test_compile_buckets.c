@@ -179,7 +179,7 @@ static void train(struct rank_threads *ranks, const struct fixture *f, bool late
     *ranks = (struct rank_threads){
         .compiled = &f->c, .start = &start, .data = data, .steps = STEPS, .late = late};
     if (late)
-        ranks->transport = f->c.nstages > 1 ? &event_transport : &inline_transport;
+        ranks->transport = &inline_transport;
     if (rank_threads_run(ranks, &e))
         fail_msg("%s", e.text);
     interp_clear(&start);

@@ -124,11 +124,11 @@ static void a_circular_pipeline_passes_all_microbatches_before_the_next_round(vo
     table_run(&t);
     for (int s = 0; s < 2; s++)
         expect_turns(&t, s, "F0 F1 F2 F0b F1b F2b B0b B1b B2b B0 B1 B2");
-    // The last stage runs F0 from 1 to 2 and F2 from 3 to 4: what the first will read in F0b and F2b
-    // is taken in from the slots on that it begins at 1 and at 3, so that no send waits for the end
-    // of the round.
-    assert_int_equal(t.stage[0].slots[3].receive, 1);
-    assert_int_equal(t.stage[0].slots[5].receive, 3);
+    // The last stage sends F0 at 2 and F2 at 4, what the first will read in F0b and F2b. There it is
+    // received before the first sends anything later, so that no send waits for the end of the round;
+    // and behind what the first sends at that very time, as it has the lower number.
+    assert_int_equal(t.stage[0].slots[3].receive, 2);
+    assert_int_equal(t.stage[0].slots[5].receive, 4);
     arena_clear(&t.a);
 }
 
@@ -324,9 +324,10 @@ static void a_table_with_two_slots_exchanged_or_without_its_end_is_refused(void 
         slots[1] = slots[0];
         slots[0] = keep;
         assert_int_equal(table_check(&t), 0);
-        slots[2].receive = 2; // of a slot that has begun
+        int receive = slots[2].receive;
+        slots[2].receive = 3; // of a slot that has begun
         assert_int_equal(table_check(&t), ERR_INTERNAL);
-        slots[2].receive = 1;
+        slots[2].receive = receive;
         t.stage[1].n--; // no update
         assert_int_equal(table_check(&t), ERR_INTERNAL);
         arena_clear(&t.a);

@@ -43,7 +43,7 @@ struct lowering {
     const struct schedule *schedule;
     // By phase and chunk, in the graph's order: this stage's nodes, and the sends to it.
     struct id_list *runs, *receives;
-    int *receiving, nreceived; // slots, sorted by the starts of their receives; those started
+    int nreceived; // slots whose receives are started
 };
 
 const char *program_name(enum program_kind k)
@@ -299,14 +299,14 @@ static struct id_list *find_nodes(const struct lowering *l, struct id_list *of, 
     return &of[(int)phase * l->schedule->chunks + chunk];
 }
 
-// Starts what slots receive from their neighbours. This is done when the slot `at` begins, before
-// the one that needs it, so that the data travels while others compute, and so that two neighbours
-// that will send to each other are both ready to receive and neither send blocks (schedule.h).
+// Starts what slots receive from their neighbours, in the schedule's order. This is done when the slot
+// `at` begins, before the one that needs it where the order of all starts allows that, so that the data
+// travels while others compute.
 static void start_receives(struct lowering *l, int at)
 {
     const struct schedule *s = l->schedule;
-    for (; l->nreceived < s->n; l->nreceived++) {
-        const struct slot *t = &s->slots[l->receiving[l->nreceived]];
+    for (; l->nreceived < s->nreceives; l->nreceived++) {
+        const struct slot *t = &s->slots[s->receives[l->nreceived]];
         const struct id_list *sends = find_nodes(l, l->receives, t->phase, t->chunk);
         if (t->receive > at)
             return;
@@ -615,15 +615,6 @@ static void init_lowering(struct lowering *l)
         if (!sends || n->stage == l->stage)
             add_node(l, find_nodes(l, l->runs, n->phase, n->chunk), at);
     }
-    const struct schedule *s = l->schedule;
-    int *end = arena_array(&l->maps, int, s->n + 1); // of those that start in each slot or before
-    l->receiving = arena_array(&l->maps, int, s->n);
-    for (int i = 0; i < s->n; i++)
-        end[s->slots[i].receive + 1]++;
-    for (int i = 1; i <= s->n; i++)
-        end[i] += end[i - 1];
-    for (int i = s->n - 1; i >= 0; i--)
-        l->receiving[--end[s->slots[i].receive + 1]] = i;
     sharing_find(&l->sharing, l->g, l->mesh, l->part, l->stage, &l->maps);
 }
 
@@ -661,7 +652,6 @@ void lower_stage(const struct graph *g, const struct mesh *m, const struct stage
                          .stage = stage,
                          .axis = m->stages ? __builtin_ctz(m->stages) : -1};
     init_lowering(&l);
-    start_receives(&l, -1);
     for (int i = 0; i < s->n; i++) {
         struct slot slot = s->slots[i];
         emit_instr(&l, &(struct instr){.kind = INSTR_MARK,

@@ -56,6 +56,7 @@ static void build_stage(struct schedule *s, struct arena *a, const struct schedu
     int all = of->microbatches * of->chunks, weights = 0;
     bool train = of->program == PROGRAM_TRAIN;
     *s = (struct schedule){.slots = arena_array(a, struct slot, 3 * all + 1),
+                           .receives = arena_array(a, int, 2 * all),
                            .microbatches = of->microbatches,
                            .chunks = of->chunks};
     for (int k = 0; k < all + r.ahead; k++) {
@@ -71,7 +72,7 @@ static void build_stage(struct schedule *s, struct arena *a, const struct schedu
         s->slots[s->n++] = find_slot_at(of, r.group, weights++, PHASE_WEIGHTS);
     s->slots[s->n++] = (struct slot){.phase = PHASE_UPDATE, .microbatch = of->microbatches - 1};
     for (int i = 0; i < s->n; i++)
-        s->slots[i].receive = i - 1;
+        s->slots[i].receive = i ? i - 1 : 0;
 }
 
 // ---- one stage ----------------------------------------------------------------------------------
@@ -114,7 +115,7 @@ int schedule_verify(const struct schedule *s, const struct schedule_of *of, stru
             rc = check_slot(of, done, t, e);
         else if (i != s->n - 1)
             rc = err_set(e, ERR_INTERNAL, "schedule: the update is not the last slot");
-        if (!rc && t->receive >= i)
+        if (!rc && t->receive > i)
             rc = err_set(e, ERR_INTERNAL, "schedule: slot %d receives in slot %d", i, t->receive);
     }
     for (int p = 0; p < PHASE_UPDATE && !rc; p++)
@@ -134,6 +135,7 @@ int schedule_verify(const struct schedule *s, const struct schedule_of *of, stru
 struct running {             // one stage
     int at;                  // the slot it is in
     bool computed;           // and sending
+    int sent;                // the last slot that has sent; −1: none
     double free;             // when it has computed what it has so far
     int *slot[PHASE_UPDATE]; // chunk · microbatches + microbatch → slot; past the end: none
 };
@@ -142,6 +144,7 @@ struct schedule_run {
     const struct schedule_of *of;
     struct running *stage;
     bool buffered; // no send waits for its receiver
+    bool orders;   // the receives get their order
 };
 
 static void find_slots(struct schedule_run *r, struct arena *scratch)
@@ -150,6 +153,7 @@ static void find_slots(struct schedule_run *r, struct arena *scratch)
     r->stage = arena_array(scratch, struct running, r->of->stages);
     for (int i = 0; i < r->of->stages; i++) {
         const struct schedule *s = &r->s[i];
+        r->stage[i].sent = -1;
         for (int p = 0; p < PHASE_UPDATE; p++) {
             r->stage[i].slot[p] = arena_array(scratch, int, all);
             for (int k = 0; k < all; k++)
@@ -189,9 +193,7 @@ static double find_ready_time(const struct schedule_run *r, int stage, const str
     struct other from = find_other(r, stage, t, true);
     if (from.stage < 0)
         return 0;
-    const struct running *sender = &r->stage[from.stage];
-    bool sent = from.at < sender->at || (from.at == sender->at && sender->computed);
-    return sent ? r->s[from.stage].slots[from.at].end : -1;
+    return from.at < r->stage[from.stage].at ? r->s[from.stage].slots[from.at].end : -1;
 }
 
 static bool can_send(const struct schedule_run *r, int stage, const struct slot *t)
@@ -212,25 +214,49 @@ static double find_cost(const struct schedule_of *of, int stage, const struct sl
     return t->phase == PHASE_UPDATE ? 0 : each;
 }
 
-static bool advance_stage(struct schedule_run *r, int stage)
+// Returns when a stage is done with what it does next, computing or sending; below 0: it has to wait.
+static double find_next_time(const struct schedule_run *r, int stage)
+{
+    const struct running *now = &r->stage[stage];
+    if (now->at == r->s[stage].n)
+        return -1;
+    const struct slot *t = &r->s[stage].slots[now->at];
+    if (now->computed)
+        return can_send(r, stage, t) ? t->end : -1;
+    double from = find_ready_time(r, stage, t);
+    return from < 0 ? -1 : (from > now->free ? from : now->free) + find_cost(r->of, stage, t);
+}
+
+// A message takes its place in the order of all starts: its receiver starts to receive behind what it
+// has sent so far and what it receives already, and before all that it will send.
+static void order_receive(struct schedule_run *r, struct other to)
+{
+    const struct running *receiver = &r->stage[to.stage];
+    struct schedule *s = &r->s[to.stage];
+    struct slot *end = &s->slots[to.at];
+    int before = s->nreceives ? s->slots[s->receives[s->nreceives - 1]].receive : -1;
+    before = before > receiver->sent + 1 ? before : receiver->sent + 1;
+    end->receive = end->receive > before ? end->receive : before;
+    s->receives[s->nreceives++] = to.at;
+}
+
+static void advance_stage(struct schedule_run *r, int stage, double time)
 {
     struct running *now = &r->stage[stage];
-    if (now->at == r->s[stage].n)
-        return false;
     struct slot *t = &r->s[stage].slots[now->at];
     if (!now->computed) {
-        double from = find_ready_time(r, stage, t);
-        if (from < 0)
-            return false;
-        t->start = from > now->free ? from : now->free;
-        now->free = t->end = t->start + find_cost(r->of, stage, t);
-        return now->computed = true;
+        t->start = time - find_cost(r->of, stage, t);
+        now->free = t->end = time;
+        now->computed = true;
+        return;
     }
-    if (!can_send(r, stage, t))
-        return false;
+    struct other to = find_other(r, stage, t, false);
+    if (to.stage >= 0 && r->orders)
+        order_receive(r, to);
+    if (to.stage >= 0)
+        now->sent = now->at;
     now->at++;
     now->computed = false;
-    return true;
 }
 
 static int report_deadlock(const struct schedule_run *r, int stage, struct err *e)
@@ -244,11 +270,16 @@ static int report_deadlock(const struct schedule_run *r, int stage, struct err *
 
 static int run_all(struct schedule_run *r, struct err *e)
 {
-    for (bool advanced = true; advanced;) {
-        advanced = false;
+    for (int next = 0; next >= 0;) {
+        double least = 0, time;
+        next = -1;
         for (int i = 0; i < r->of->stages; i++)
-            while (advance_stage(r, i))
-                advanced = true;
+            if ((time = find_next_time(r, i)) >= 0 && (next < 0 || time < least)) {
+                least = time;
+                next = i;
+            }
+        if (next >= 0)
+            advance_stage(r, next, least);
     }
     for (int i = 0; i < r->of->stages; i++)
         if (r->stage[i].at < r->s[i].n)
@@ -324,9 +355,7 @@ static int find_slot_before(const struct schedule *s, int at, double time)
 }
 
 // Starts each receive before the time at which its message comes if no sender waits for a receiver;
-// then none has to. Starting it at that very time would be too late: two stages that send to each
-// other would both wait for the other's next slot. Messages of one stream are received as they are
-// sent.
+// then none has to. Messages of one stream are received as they are sent.
 static void place_receives(struct schedule_run *r, int stage)
 {
     int first[PHASE_UPDATE];
@@ -349,15 +378,21 @@ int schedule_build(struct schedule *stages, struct arena *a, const struct schedu
                    struct err *e)
 {
     struct arena scratch = {0};
+    bool early = of->kind == JOB_1F1B || of->kind == JOB_GPIPE; // a slot ahead is early enough
     struct schedule_run r = {.s = stages, .of = of, .buffered = true};
+    int rc = 0;
     for (int i = 0; i < of->stages; i++)
         build_stage(&stages[i], a, of, i);
-    if (of->kind == JOB_1F1B || of->kind == JOB_GPIPE || of->stages == 1)
-        return 0; // a slot ahead is early enough
     find_slots(&r, &scratch);
-    int rc = run_all(&r, e);
-    for (int i = 0; i < of->stages && !rc; i++)
+    if (!early)
+        rc = run_all(&r, e);
+    for (int i = 0; i < of->stages && !early && !rc; i++)
         place_receives(&r, i);
+    r.buffered = false;
+    r.orders = true;
+    find_slots(&r, &scratch);
+    if (!rc)
+        rc = run_all(&r, e);
     arena_clear(&scratch);
     return rc;
 }

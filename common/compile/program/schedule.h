@@ -32,10 +32,17 @@
 // each phase takes the microbatches in their order, so that gradients are sums in one order,
 // whatever the schedule.
 //
-// How stages meet: a slot's receives are started when the slot `receive` begins, one or more before
+// How stages meet: a slot's receives are started when the slot `receive` begins, its own or one before
 // it. A stage takes in what a slot needs, computes, and sends. The simulator lets a send block until
 // its receiver has begun to receive. What passes it cannot deadlock, however little the transport
 // buffers.
+//
+// All messages of all stages lie in one order: by the times at which they are computed, at equal times
+// by the senders' numbers; one whose receiver is behind waits until that begins to receive. Every stage
+// starts its sends and receives in this order, so it may also do them strictly one after the other
+// (transport.h). Where two stages end a slot at one time and send to each other, the lower one's message
+// comes first: the upper one receives it before it sends its own, the lower one receives that behind its
+// own. A receive that would otherwise start before an earlier message is sent is put right behind that.
 #pragma once
 #include "common/base/arena.h"
 #include "common/compile/program/program.h"
@@ -44,12 +51,13 @@
 struct slot {
     enum phase phase;
     int microbatch, chunk;
-    int receive;       // the slot at whose beginning its receives start; −1: before the first one
+    int receive;       // the slot at whose beginning its receives start: its own or one before it
     double start, end; // schedule_simulate(): in forwards of one layer
 };
 struct schedule { // of one stage
     int n;
     struct slot *slots;
+    int nreceives, *receives; // slots that receive, in the order in which their receives start
     int microbatches, chunks;
 };
 

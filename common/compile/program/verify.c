@@ -488,119 +488,131 @@ int verify_program(const struct program *p, const struct memory *m, struct err *
 
 // ---- stages against each other ------------------------------------------------------------------
 
-// A stage's sends or receives of one phase and direction, in their order.
-enum { QUEUES = 2 * 2 * PHASE_COUNT };
-struct queue {
-    int n, *at; // instructions
-};
+// The starts of a stage are a row, in their order: collectives of its own, sums over stages, sends and
+// receives. What stands first in the rows of all its members is done and leaves them. If that empties all
+// rows, nothing waits for ever even where a device does one start after the other: a wait is for a start
+// before it, so it holds up nothing that stands before that start. Stages stand for their ranks: all ranks
+// of a stage run its program, and where its row comes to an end each rank's does, in the same order.
 struct meeting {
     const struct program *stages;
     int n;
-    int *at;                        // stage → the instruction it has come to
-    int **place;                    // stage, instruction → its place in its queue
-    struct queue (*queues)[QUEUES]; // of each stage
+    int *first; // stage → the first start of its row; none left: ninstrs
 };
 
-static bool is_sendrecv(const struct instr *i)
+static int find_start(const struct program *p, int from)
 {
-    return i->kind == INSTR_SEND || i->kind == INSTR_RECV;
+    while (from < p->ninstrs &&
+           (p->instrs[from].kind == INSTR_OP || p->instrs[from].kind == INSTR_WAIT ||
+            p->instrs[from].kind == INSTR_MARK))
+        from++;
+    return from;
 }
 
-static int find_queue_number(enum instr_kind kind, enum phase phase, bool up)
-{
-    return ((kind == INSTR_SEND) * 2 + up) * PHASE_COUNT + (int)phase;
-}
-
-static void find_queues(struct meeting *m, int stage, struct arena *scratch)
+static const struct instr *get_first(const struct meeting *m, int stage)
 {
     const struct program *p = &m->stages[stage];
-    m->place[stage] = arena_array(scratch, int, p->ninstrs);
-    for (int i = 0; i < p->ninstrs; i++) {
-        const struct instr *in = &p->instrs[i];
-        if (is_sendrecv(in))
-            m->place[stage][i] =
-                m->queues[stage][find_queue_number(in->kind, in->phase, in->peer > stage)].n++;
-    }
-    for (int q = 0; q < QUEUES; q++)
-        m->queues[stage][q].at = arena_array(scratch, int, m->queues[stage][q].n);
-    for (int i = 0; i < p->ninstrs; i++) {
-        const struct instr *in = &p->instrs[i];
-        if (is_sendrecv(in))
-            m->queues[stage][find_queue_number(in->kind, in->phase, in->peer > stage)]
-                .at[m->place[stage][i]] = i;
-    }
+    return m->first[stage] < p->ninstrs ? &p->instrs[m->first[stage]] : NULL;
 }
 
-// Returns the receive that answers a send, or the send of a receive; null: the other stage has not
-// come to it yet.
-static const struct instr *find_other_side(const struct meeting *m, int stage,
-                                           const struct instr *in, int k)
+// Whether stage o takes part in what a stage starts.
+static bool takes_part(const struct meeting *m, int stage, const struct instr *in, int o)
 {
-    enum instr_kind kind = in->kind == INSTR_SEND ? INSTR_RECV : INSTR_SEND;
-    const struct queue *q =
-        &m->queues[in->peer][find_queue_number(kind, in->phase, stage > in->peer)];
-    return k < q->n && q->at[k] <= m->at[in->peer] ? &m->stages[in->peer].instrs[q->at[k]] : NULL;
+    if (in->kind != INSTR_START)
+        return o == stage || o == in->peer;
+    bool all = (dim_axes(&in->group) & m->stages->mesh.stages) != 0;
+    return o == stage || all || (in->stages >> o & 1);
 }
 
-// *ready: the other stage has started its side of this send or receive. Both sides must then have
-// the same name.
-static int check_other_side(const struct meeting *m, int stage, int start, bool *ready,
-                            struct err *e)
+static uint64_t count_bytes(const struct program *p, const struct instr *in)
 {
+    return p->buffers[(in->nin ? in->in : in->out)[0].buffer].bytes;
+}
+
+// Whether the first starts of two stages are two sides of one thing.
+static bool are_one(const struct meeting *m, int stage, int o)
+{
+    const struct instr *a = get_first(m, stage), *b = get_first(m, o);
+    if (!b || a->node != b->node || a->microbatch != b->microbatch || a->with != b->with ||
+        count_bytes(&m->stages[stage], a) != count_bytes(&m->stages[o], b))
+        return false;
+    if (a->kind == INSTR_START)
+        return b->kind == INSTR_START;
+    return a->kind != b->kind && a->peer == o && b->peer == stage;
+}
+
+// Returns a stage for which the first start of this one waits; −1: none.
+static int find_awaited(const struct meeting *m, int stage)
+{
+    const struct instr *in = get_first(m, stage);
+    for (int o = 0; o < m->n; o++)
+        if (o != stage && takes_part(m, stage, in, o) && !are_one(m, stage, o))
+            return o;
+    return -1;
+}
+
+// All that take part are done with it.
+static void leave_rows(const struct meeting *m, int stage)
+{
+    const struct instr *in = get_first(m, stage);
+    for (int o = 0; o < m->n; o++)
+        if (takes_part(m, stage, in, o))
+            m->first[o] = find_start(&m->stages[o], m->first[o] + 1 + get_first(m, o)->with);
+}
+
+static void print_first(const struct meeting *m, int stage, struct buf *out)
+{
+    static const char *const names[] = {
+        [INSTR_START] = "collective", [INSTR_SEND] = "send", [INSTR_RECV] = "receive"};
+    const struct instr *in = get_first(m, stage);
+    buf_printf(out, "stage %d ", stage);
+    if (!in) {
+        buf_printf(out, "has none left");
+        return;
+    }
     const struct program *p = &m->stages[stage];
-    const struct instr *in = &p->instrs[start];
-    int k = m->place[stage][start];
-    if (in->peer < 0 || in->peer >= m->n)
-        return BAD("stage %d has a message with stage %d of %d", stage, in->peer, m->n);
-    const struct instr *o = find_other_side(m, stage, in, k);
-    *ready = o != NULL;
-    if (!o)
-        return 0;
-    const struct program *other = &m->stages[in->peer];
-    int mine = (in->kind == INSTR_SEND ? in->in : in->out)[0].buffer;
-    int theirs = (o->kind == INSTR_SEND ? o->in : o->out)[0].buffer;
-    if (o->peer != stage || o->node != in->node || o->microbatch != in->microbatch ||
-        p->buffers[mine].bytes != other->buffers[theirs].bytes)
-        return BAD("message %d between stages %d and %d is two", k, stage, in->peer);
-    return 0;
+    buf_printf(out, "has the %s %s of microbatch %d first, instruction %d", names[in->kind],
+               p->graph->nodes[in->node].what, in->microbatch, m->first[stage]);
+    if (in->kind != INSTR_START)
+        buf_printf(out, " with stage %d", in->peer);
 }
 
-// Lets one stage run until it has to wait for another.
-static int advance_stage(struct meeting *m, int stage, bool *advanced, struct err *e)
+static int report_waiting(const struct meeting *m, int stage, struct err *e)
 {
-    const struct program *p = &m->stages[stage];
-    for (; m->at[stage] < p->ninstrs; m->at[stage]++) {
-        const struct instr *in = &p->instrs[m->at[stage]];
-        bool ready = true;
-        if (in->kind == INSTR_WAIT && p->instrs[in->start].kind != INSTR_START) {
-            int rc = check_other_side(m, stage, in->start, &ready, e);
-            if (rc)
-                return rc;
-        }
-        if (!ready)
-            return 0;
-        *advanced = true;
-    }
-    return 0;
+    struct buf text = {0};
+    print_first(m, stage, &text);
+    buf_printf(&text, ", ");
+    print_first(m, find_awaited(m, stage), &text);
+    int rc = BAD("%s: starts wait for each other for ever: %s", program_name(m->stages->kind),
+                 buf_str(&text));
+    buf_clear(&text);
+    return rc;
 }
 
 int verify_stages(const struct program *stages, int n, struct err *e)
 {
     struct arena scratch = {0};
-    struct meeting m = {stages, n, arena_array(&scratch, int, n), arena_array(&scratch, int *, n),
-                        arena_alloc(&scratch, sizeof *m.queues * (size_t)n)};
+    struct meeting m = {stages, n, arena_array(&scratch, int, n)};
     int rc = 0;
-    for (int s = 0; s < n && n > 1; s++)
-        find_queues(&m, s, &scratch);
-    for (bool advanced = n > 1; advanced && !rc;) {
-        advanced = false;
-        for (int s = 0; s < n && !rc; s++)
-            rc = advance_stage(&m, s, &advanced, e);
+    for (int s = 0; s < n; s++) {
+        for (int i = 0; i < stages[s].ninstrs && !rc; i++) {
+            const struct instr *in = &stages[s].instrs[i];
+            bool message = in->kind == INSTR_SEND || in->kind == INSTR_RECV;
+            if (message && (in->peer < 0 || in->peer >= n || in->peer == s))
+                rc = BAD("stage %d has a message with stage %d of %d", s, in->peer, n);
+        }
+        m.first[s] = find_start(&stages[s], 0);
+    }
+    for (bool moved = n > 1; moved && !rc;) {
+        moved = false;
+        for (int s = 0; s < n; s++)
+            while (get_first(&m, s) && find_awaited(&m, s) < 0) {
+                leave_rows(&m, s);
+                moved = true;
+            }
     }
     for (int s = 0; s < n && n > 1 && !rc; s++)
-        if (m.at[s] < stages[s].ninstrs)
-            rc = BAD("%s: stage %d waits at instruction %d for ever", program_name(stages[s].kind),
-                     s, m.at[s]);
+        if (get_first(&m, s))
+            rc = report_waiting(&m, s, e);
     arena_clear(&scratch);
     return rc;
 }

@@ -14,6 +14,6 @@ int verify_partitioned(const struct graph *g, const struct mesh *m, struct err *
 // Reads see what was written, buffers that live together do not overlap, collectives are waited
 // for before anybody touches their operand, everything lies inside its region.
 int verify_program(const struct program *p, const struct memory *m, struct err *e);
-// The stages' programs meet: what is sent is received, in the same order on each
-// stream, and they come to their end even where a send waits for its receiver.
+// All starts of all stages lie in one order: what is sent is received, what is summed over stages
+// comes to all of them, and nothing waits for ever where each rank does its starts one after the other.
 int verify_stages(const struct program *stages, int n, struct err *e);
