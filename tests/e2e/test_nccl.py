@@ -1,13 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Collectives from device to device, by NCCL: the real transport and backend over the tests' own CUDA and NCCL
 (tests/cuda/fake_nccl.c), beside the same training whose collectives go through the hosts."""
+import mmap
+import os
+import pathlib
 import re
+import sys
 
 import meshes
 import pytest
 import runs
 
+sys.path.append(str(runs.REPO / "tests/bench/gpu"))
+from collectives import SWITCHES  # noqa: E402
+
 CUDA = runs.BUILD / "tests" / "cuda"
+LIBRARY = pathlib.Path(os.environ.get("CUDA_HOME", "/usr/local/cuda")) / "lib64/libnccl.so.2"
 pytestmark = pytest.mark.skipif(not (CUDA / "libweft_cuda.so").exists(), reason="SKIPPED: no libweft_cuda.so: built without CUDA's headers")
 
 
@@ -81,7 +89,7 @@ def small(place, toy, **resources):
 @pytest.mark.parametrize("scene, devices, say", [
     ("nccl_absent", 2, "there is no libnccl.so.2: install NCCL 2.27 or later"),
     ("nccl_version:22605", 2, "NCCL 22605 is too old"),
-    ("devices:1", 1, "ranks 0 and 1 share the device 0000:1b:00.0, which NCCL refuses"),
+    ("devices:1", 1, "ranks 0 and 1 share the device 0000:1b:00.0, which NCCL refuses: let each worker of the host see other GPUs (CUDA_VISIBLE_DEVICES)"),
 ])
 def test_where_nccl_cannot_be_used_that_is_said_before_the_first_step(place, toy, cuda, scene, devices, say):
     cuda.setenv("WEFT_FAKE_CUDA", f"devices:2,{scene}")
@@ -167,3 +175,13 @@ def test_a_collective_that_hangs_ends_the_attempt_and_is_named(place, toy, cuda)
     said = re.search(r"rank (\d) on host \S+ \(running, step \d, [^,]+, in collective (\d+) \((\S+)(?: and \d+ more)?\)\) hangs: no progress", end.err)
     assert end.code == 69 and said, end
     assert int(said[2]) > 2 and said[3] not in ("dp", ""), said[0]  # the first are of the hosts, when they meet
+
+
+@pytest.mark.skipif(not LIBRARY.exists(), reason="SKIPPED: no libnccl.so.2 beside CUDA: it was not looked at whether it knows our switches")
+def test_nccl_knows_every_switch_that_is_set():
+    """By the product, and by the stage for a lent GPU: of one that is misspelt nobody would hear."""
+    ours = re.findall(r'"(NCCL_[A-Z_]+)"', (runs.REPO / "kernels/cuda/cuda_collectives.c").read_text())
+    names = {*ours, *(name for name in SWITCHES if name.startswith("NCCL_")), "NCCL_HOSTID"}
+    with open(LIBRARY, "rb") as f, mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ) as text:
+        unknown = [name for name in sorted(names) if text.find(b"\0" + name.encode() + b"\0") < 0]
+    assert len(ours) >= 6 and not unknown, unknown

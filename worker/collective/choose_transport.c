@@ -66,8 +66,8 @@ static bool add_offer(const struct transport_options *o, struct offer *all, int 
     for (int k = 0; k < r; k++)
         if (strcmp(all[k].place, own->place) == 0 && strcmp(all[k].host, own->host) == 0) {
             snprintf(why, VALUE,
-                     "ranks %d and %d share the device %s, which NCCL refuses: give each rank its "
-                     "own (weft run --devices, --device)",
+                     "ranks %d and %d share the device %s, which NCCL refuses: let each worker of "
+                     "the host see other GPUs (CUDA_VISIBLE_DEVICES)",
                      k, r, own->place);
             return false;
         }
