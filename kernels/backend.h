@@ -23,7 +23,7 @@
 #include "common/op/collective_args.h"
 #include "common/op/op.h"
 
-#define BACKEND_ABI 5
+#define BACKEND_ABI 6
 
 struct device; // the backend's own
 struct stream_q;
@@ -62,16 +62,14 @@ struct backend_device {
     int (*open)(const struct device_options *o, struct device **out, struct err *e);
     void (*close)(struct device *d);
     void (*info)(const struct device *d, struct device_info *out);
-    // Optional: generates the code that libraries would generate at their first use, so that it can
-    // be done while something else is waited for. Any thread may call it at any time, without a
-    // device.
+    // Optional: generates the code that libraries would generate at their first use, so that it can be
+    // done while something else is waited for. Any thread may call it at any time, without a device.
     void (*warm_up)(void);
 };
 
 // ---- memory: the device's own, and memory of the host that the device reads fast ----
 struct backend_memory {
-    // A private region of the device, as the arena is (CPU: huge pages, touched by the threads that
-    // compute on it).
+    // A private region of the device (CPU: huge pages, touched by the threads that compute on it).
     int (*alloc)(struct device *d, size_t bytes, void **out, struct err *e);
     void (*free)(struct device *d, void *p);
     // Optional: makes memory that somebody else mapped (a collective window) usable by ops. Without
@@ -92,13 +90,12 @@ struct backend_stream {
     // Bytes between host and device or within the device.
     int (*copy)(struct stream_q *q, void *to, const void *from, size_t bytes, struct err *e);
     int (*fill_zero)(struct stream_q *q, void *to, size_t bytes, struct err *e);
-    // Optional: queues a mark. When q comes to it, words[0] becomes `value` and then words[1] grows
-    // by `add`, and the host sees both while later work of q still runs. `words` lie in memory of
-    // host_alloc. Only marks of one stream write a pair of words; the host may write them before
-    // the first mark. A mark is captured like an op, and each replay marks again: if `add` is not
-    // 0, words[1] distinguishes one replay from the next. A host that reads words[1] and then words[0]
-    // finds a value at least as new as the count. Without this slot the host knows only what events
-    // say.
+    // Optional: queues a mark. When q comes to it, words[0] becomes `value` and then words[1] grows by
+    // `add`, and the host sees both while later work of q still runs. `words` lie in memory of host_alloc.
+    // Only marks of one stream write a pair of words; the host may write them before the first mark. A mark
+    // is captured like an op, and each replay marks again: if `add` is not 0, words[1] distinguishes one
+    // replay from the next. A host that reads words[1] and then words[0] finds a value at least as new as
+    // the count. Without this slot the host knows only what events say.
     int (*mark)(struct stream_q *q, uint64_t words[2], uint64_t value, uint64_t add, struct err *e);
 };
 
@@ -114,8 +111,7 @@ struct backend_event {
 };
 
 // ---- graphs: a stream's work recorded once and launched again and again ----
-// Between begin and end what is queued on q is recorded and does not run. A capture concerns only
-// the calling thread.
+// What the calling thread queues on q between begin and end is recorded and does not run.
 struct backend_graph {
     int (*begin)(struct stream_q *q, struct err *e);
     int (*end)(struct stream_q *q, void **graph, struct err *e);
@@ -126,24 +122,20 @@ struct backend_graph {
 // ---- choices of algorithms ----
 // A library may compute one product in several ways, which differ in speed and rounding.
 struct backend_choice {
-    // Called once for each bound call before step 0: settles the choice for the call's key (shape,
-    // dtypes, layout, alignment). A choice that was read stands if it runs here. Else, with `time`,
-    // it comes from the cache of earlier timings on disk, or is the fastest of a few that are timed
-    // now; without `time` it is what the library names first. A deterministic device looks only at
-    // algorithms that give the same bits twice. Reads the call's inputs and writes its outputs and
-    // workspace: nothing of value may lie there. Does nothing for ops that have no choice. Waits
-    // for the device; must not be called while capturing. A call that was not tuned takes what the
-    // library names first.
+    // Called once for each bound call before step 0: settles the choice for the call's key (shape, dtypes,
+    // layout, alignment). A choice that was read stands if it runs here. Else, with `time`, it comes from
+    // the cache of earlier timings on disk, or is the fastest of a few that are timed now; without it, or if
+    // not tuned, it is what the library names first. Reads the call's inputs and writes its outputs and
+    // workspace: nothing of value may lie there. Does nothing for ops that have no choice. Waits for the
+    // device; must not be called while capturing.
     int (*tune)(struct stream_q *q, const struct op_call *call, bool time, struct err *e);
-    // Takes choices that `write` wrote, here or elsewhere. Several texts add up: of two lines with
-    // one key the later one counts. What is settled already stays. ERR_UNSUPPORTED: the choices are
-    // another device's or library's; ERR_INVALID: the text is malformed; in both cases nothing is
-    // taken. If a line that was read is not among those that `write` gives after tuning, numerics
-    // have changed (backend_choices_changed).
+    // Takes choices that `write` wrote, here or elsewhere. Several texts add up: of two lines with one key
+    // the later one counts. What is settled already stays. ERR_UNSUPPORTED: they are another device's or
+    // library's; ERR_INVALID: the text is malformed; in both cases nothing is taken. If a line that was read
+    // is not among those that `write` gives after tuning, numerics have changed (backend_choices_changed).
     int (*read)(struct device *d, const char *text, struct err *e);
     // Appends all choices, read and settled: a header line (device model, library, whether it is
-    // deterministic), then a line for each, sorted. Ranks agree on this text, and the numerics
-    // record keeps it.
+    // deterministic), then a line for each, sorted. Ranks agree on this text; the numerics record keeps it.
     int (*write)(struct device *d, struct buf *out, struct err *e);
 };
 
@@ -158,10 +150,15 @@ struct backend_choice {
 // What a peer's death does is not said: `check` may find it, or a call never ends on its stream until
 // `abort`. The thread that drives the device calls all but `check` and `abort`.
 enum { COMMUNICATOR_ID = 128 }; // bytes
+struct collectives_library {
+    char version[32]; // "2.28.9"
+    bool pinned;      // the order of a sum hangs on the ranks and this version alone
+};
 struct backend_collectives {
-    // Finds the library that carries them, and its version, "2.28.9". ERR_UNSUPPORTED: there is none
-    // that can be used; the text says why and what to do.
-    int (*load)(struct device *d, char version[32], struct err *e);
+    // Finds the library that carries them. `local`: all members are of this host, and it listens to no
+    // other. ERR_UNSUPPORTED: there is none that can be used; the text says why and what to do. The next
+    // three fail so where the library refuses to work.
+    int (*load)(struct device *d, bool local, struct collectives_library *out, struct err *e);
     // A new communicator's identity. Whoever made it must live until all members are ready.
     int (*id)(struct device *d, unsigned char id[COMMUNICATOR_ID], struct err *e);
     int (*open)(struct device *d, const unsigned char id[COMMUNICATOR_ID], const char *name, int n,
@@ -175,7 +172,9 @@ struct backend_collectives {
     // Any thread. ERR_PEER or ERR_DEVICE: what went wrong with what was queued. 0 after an abort.
     int (*check)(struct device_communicator *c, struct err *e);
     // Any thread, while another is in any of the other calls but `close`: what is queued ends, with
-    // whatever result, and no member can run more. Communicators of one device, all together.
+    // whatever result, and no member can run more. Communicators of one device, all together. Kernels
+    // that do not end make it wait, but nobody else: from its beginning on no other call waits for the
+    // device, events count as done, nothing of it is freed. The process is to end.
     void (*abort)(struct device_communicator **c, int n);
     // Memory of the device that the library reaches best; zero, and freed by memory.free.
     int (*alloc)(struct device *d, size_t bytes, void **out, struct err *e);

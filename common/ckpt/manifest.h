@@ -16,7 +16,7 @@
 #include "common/ckpt/shard_file.h"
 #include "common/ckpt/slice.h"
 
-enum { MANIFEST_VERSION = 3, MANIFEST_MAX_BYTES = 64 << 20, COMMIT_BYTES = 65 };
+enum { MANIFEST_VERSION = 4, MANIFEST_MAX_BYTES = 64 << 20, COMMIT_BYTES = 65 };
 enum { MANIFEST_MAX_FILES = 4096 }; // more than ranks will be; slices are compared in pairs
 
 struct manifest_axis {
@@ -26,6 +26,7 @@ struct manifest_axis {
 // Where two runs agree in these they are equal bit for bit; elsewhere they need not be.
 struct manifest_numerics {
     const char *backend, *device, *isa, *libraries, *algorithms;
+    const char *collectives; // what carries them: "NCCL 2.28.9, pinned", "hosts"; "": one device
     int64_t threads;
     bool deterministic;
 };

@@ -77,6 +77,7 @@ static const struct field numerics_fields[] = {
     FIELD(TEXT, manifest_numerics, "device", device),
     FIELD(TEXT, manifest_numerics, "isa", isa),
     FIELD(TEXT, manifest_numerics, "libraries", libraries),
+    FIELD(TEXT, manifest_numerics, "collectives", collectives),
     FIELD(NUMBER, manifest_numerics, "threads", threads),
     FIELD(TEXT, manifest_numerics, "algorithms", algorithms),
     FIELD(FLAG, manifest_numerics, "deterministic", deterministic),

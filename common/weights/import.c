@@ -316,6 +316,7 @@ static int write_checkpoint(struct importing *x, struct store *s, const struct s
                                       .isa = "",
                                       .libraries = "",
                                       .algorithms = "",
+                                      .collectives = "",
                                       .deterministic = true}};
     for (int i = 0; i < all->n; i++) {
         parts[i] = (struct deal_part){.name = all->param[i].name,

@@ -64,7 +64,7 @@ static int device_count(struct err *e)
 
 static void device_close(struct device *d)
 {
-    if (!d)
+    if (!d || device_is_abandoned(d))
         return;
     struct err e = {0};
     device_bind(d, &e); // a failed device is closed as far as it goes

@@ -40,30 +40,46 @@ static struct nccl nccl;
 
 // ---- the library -------------------------------------------------------------------------------
 
-// What NCCL reads from the environment. Whoever starts the rank may have set it otherwise.
-static void set_defaults(bool deterministic)
-{
+// What NCCL reads from the environment; whoever starts the rank may have set it otherwise.
+static const char *const defaults[][2] = {
     // All connections are made when a communicator is opened, not inside its first calls: memory is
     // taken once, and a capture holds no connecting.
-    setenv("NCCL_RUNTIME_CONNECT", "0", 0);
+    {"NCCL_RUNTIME_CONNECT", "0"},
     // Kernels of several communicators start on the device in the order in which they were launched, on
     // all ranks: else two devices could be full of kernels that wait for each other's.
-    setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 0);
-    // No port on which anybody of this host can ask; and identities are ours, one for each communicator.
-    setenv("NCCL_RAS_ENABLE", "0", 0);
-    unsetenv("NCCL_COMM_ID");
-    if (!deterministic)
-        return;
-    // One algorithm and protocol: then the order of a sum hangs on nothing but the ranks.
-    setenv("NCCL_ALGO", "Ring", 0);
-    setenv("NCCL_PROTO", "Simple", 0);
-    setenv("NCCL_NVLS_ENABLE", "0", 0);
+    {"NCCL_LAUNCH_ORDER_IMPLICIT", "1"},
+    // No port on which anybody of this host can ask.
+    {"NCCL_RAS_ENABLE", "0"},
+};
+// For deterministic devices: one algorithm, protocol and number of blocks, which cut a tensor. With 16
+// a ring of NVLink is full or nearly so; that is reasoned, not measured.
+static const char *const pins[][2] = {{"NCCL_ALGO", "Ring"},
+                                      {"NCCL_PROTO", "Simple"},
+                                      {"NCCL_NVLS_ENABLE", "0"},
+                                      {"NCCL_MIN_CTAS", "16"},
+                                      {"NCCL_MAX_CTAS", "16"}};
+enum { DEFAULTS = sizeof defaults / sizeof *defaults, PINS = sizeof pins / sizeof *pins };
+
+// Returns whether all have these values now.
+static bool set_variables(const char *const (*v)[2], int n)
+{
+    bool all = true;
+    for (int i = 0; i < n; i++) {
+        setenv(v[i][0], v[i][1], 0);
+        const char *now = getenv(v[i][0]);
+        all = all && now && strcmp(now, v[i][1]) == 0;
+    }
+    return all;
 }
 
-static int load_nccl(struct device *d, char version[32], struct err *e)
+static int load_nccl(struct device *d, bool local, struct collectives_library *out, struct err *e)
 {
     int code = 0;
-    set_defaults(d->deterministic);
+    (void)set_variables(defaults, DEFAULTS);
+    unsetenv("NCCL_COMM_ID"); // identities are ours, one for each communicator
+    if (local)
+        setenv("NCCL_SOCKET_IFNAME", "=lo", 0);
+    *out = (struct collectives_library){.pinned = d->deterministic && set_variables(pins, PINS)};
     const char *why = nccl_load(&nccl);
     if (why)
         return err_set(e, ERR_UNSUPPORTED,
@@ -74,7 +90,8 @@ static int load_nccl(struct device *d, char version[32], struct err *e)
                        "NCCL %d is too old (it calls 2.27.0 %d): install 2.27 or later, or let "
                        "LD_LIBRARY_PATH name its folder",
                        code, (int)NCCL_OLDEST);
-    snprintf(version, 32, "%d.%d.%d", code / 10000, code / 100 % 100, code % 100);
+    snprintf(out->version, sizeof out->version, "%d.%d.%d", code / 10000, code / 100 % 100,
+             code % 100);
     return 0;
 }
 
@@ -123,11 +140,17 @@ static int look(struct device_communicator *c, const char *call, bool *in_progre
 
 // ---- opening -----------------------------------------------------------------------------------
 
+// What NCCL itself fails with before a communicator is ready: it cannot work here, with these settings.
+static int refuse(int rc, struct err *e)
+{
+    return rc == ERR_DEVICE ? e->code = ERR_UNSUPPORTED : rc;
+}
+
 static int make_id(struct device *d, unsigned char id[COMMUNICATOR_ID], struct err *e)
 {
     ncclUniqueId made;
     int rc = device_bind(d, e);
-    rc = rc ? rc : check_result(NULL, "ncclGetUniqueId", nccl.GetUniqueId(&made), e);
+    rc = rc ? rc : refuse(check_result(NULL, "ncclGetUniqueId", nccl.GetUniqueId(&made), e), e);
     if (!rc)
         memcpy(id, made.internal, COMMUNICATOR_ID);
     return rc;
@@ -154,7 +177,7 @@ static int open_communicator(struct device *d, const unsigned char id[COMMUNICAT
     rc = check_result(c, "ncclCommInitRankConfig",
                       nccl.CommInitRankConfig(&c->comm, n, of, coordinate, &config), e);
     *out = c; // also one that failed: what NCCL has of it is given back by `close`
-    return rc;
+    return refuse(rc, e);
 }
 
 static int is_ready(struct device_communicator *c, bool *ready, struct err *e)
@@ -162,7 +185,7 @@ static int is_ready(struct device_communicator *c, bool *ready, struct err *e)
     bool in_progress = false;
     int rc = look(c, "ncclCommInitRankConfig", &in_progress, e);
     *ready = !rc && !in_progress;
-    return rc;
+    return refuse(rc, e);
 }
 
 // ---- running -----------------------------------------------------------------------------------
@@ -306,6 +329,8 @@ static void *abort_communicator(void *arg)
 // another communicator, which ends when this is aborted too.
 static void abort_communicators(struct device_communicator **c, int n)
 {
+    if (n)
+        device_abandon(c[0]->device);
     for (int i = 0; i < n; i++)
         c[i]->has_ender = !pthread_create(&c[i]->ender, NULL, abort_communicator, c[i]);
     for (int i = 0; i < n; i++)

@@ -91,3 +91,13 @@ int device_bind(struct device *d, struct err *e)
     bound = rc ? -1 : d->ordinal;
     return rc;
 }
+
+void device_abandon(struct device *d)
+{
+    __atomic_store_n(&d->abandoned, true, __ATOMIC_RELEASE);
+}
+
+bool device_is_abandoned(const struct device *d)
+{
+    return __atomic_load_n(&d->abandoned, __ATOMIC_ACQUIRE);
+}

@@ -28,6 +28,7 @@ struct device {
     int compiled;     // the one that its kernels were compiled for: 90
     int processors;   // streaming multiprocessors
     int captures;     // streams that capture: nothing may be waited for
+    bool abandoned;   // device_abandon
     uint64_t memory, allocated;
     struct list regions, streams, events, graphs; // what is freed when it is closed
     struct gemm_state *gemm;                      // product.c's: handle, chosen algorithms
@@ -58,6 +59,10 @@ int op_launched(struct stream_q *q, const struct op_call *c, struct err *e);
 
 // Makes this the calling thread's device. Fails if the device has failed before.
 int device_bind(struct device *d, struct err *e);
+// Kernels may run on the device that never end. From now on no call waits for it: all that was queued
+// counts as done, and nothing is freed, which would wait for these kernels. Both: any thread.
+void device_abandon(struct device *d);
+bool device_is_abandoned(const struct device *d);
 // Advice on what to do about an error, where there is some; else "".
 const char *cuda_advice(cudaError_t rc);
 

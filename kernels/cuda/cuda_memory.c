@@ -201,7 +201,7 @@ static void free_region(struct device *d, struct region *r)
 void memory_free(struct device *d, void *p)
 {
     struct err e = {0};
-    if (!p)
+    if (!p || device_is_abandoned(d))
         return;
     device_bind(d, &e);
     list_for_each (it, &d->regions) {

@@ -44,7 +44,7 @@ int cuda_stream_create(struct device *d, enum stream_priority priority, struct s
 
 void cuda_stream_destroy(struct stream_q *q)
 {
-    if (!q)
+    if (!q || device_is_abandoned(q->device))
         return;
     list_remove(&q->link);
     (void)cudaStreamDestroy(q->stream);
@@ -55,7 +55,9 @@ void cuda_stream_destroy(struct stream_q *q)
 int cuda_stream_sync(struct stream_q *q, struct err *e)
 {
     int rc = device_bind(q->device, e);
-    rc = rc ? rc : CUDA(q->device, q, e, cudaStreamSynchronize(q->stream));
+    if (rc || device_is_abandoned(q->device))
+        return rc;
+    rc = CUDA(q->device, q, e, cudaStreamSynchronize(q->stream));
     return rc || !q->device->guard ? rc : memory_check(q->device, e);
 }
 
@@ -105,7 +107,8 @@ int event_wait(struct stream_q *q, struct event *ev, struct err *e)
 int event_query(struct event *ev, bool *done, struct err *e)
 {
     int rc = device_bind(ev->device, e);
-    if (rc)
+    *done = device_is_abandoned(ev->device);
+    if (rc || *done)
         return rc;
     cudaError_t said = cudaEventQuery(ev->event);
     *done = said == cudaSuccess;
@@ -118,7 +121,9 @@ int event_query(struct event *ev, bool *done, struct err *e)
 int event_sync(struct event *ev, struct err *e)
 {
     int rc = device_bind(ev->device, e);
-    return rc ? rc : CUDA(ev->device, NULL, e, cudaEventSynchronize(ev->event));
+    if (rc || device_is_abandoned(ev->device))
+        return rc;
+    return CUDA(ev->device, NULL, e, cudaEventSynchronize(ev->event));
 }
 
 // ---- bytes -------------------------------------------------------------------------------------

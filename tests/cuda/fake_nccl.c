@@ -21,6 +21,8 @@
 //   nccl_init       no communicator gets ready     nccl_launch:N   the N-th group stays in progress
 //   nccl_hang:N     the N-th call never ends       nccl_remote:N   nor does it, with ncclRemoteError
 //   but when its communicator is aborted
+//   nccl_refuses   no communicator can be opened
+//   nccl_spins     once a communicator with calls was aborted its stream has a kernel that never ends
 #include <fcntl.h>
 #include <pthread.h>
 #include <string.h>
@@ -175,6 +177,8 @@ static ncclResult_t join(ncclComm_t *out, int n, ncclUniqueId id, int rank, nccl
         c->error = ncclRemoteError;
     else if (atomic_fetch_or(&c->shared->joined, 1u << rank) & 1u << rank)
         c->error = ncclInvalidUsage;
+    if (fake_scene("nccl_refuses", NULL))
+        c->error = ncclSystemError;
     pthread_mutex_lock(&lock);
     comms[ncomms++] = c;
     pthread_mutex_unlock(&lock);
@@ -235,6 +239,13 @@ static void remove_first(void)
     free(g);
 }
 
+static void spin(const void *args)
+{
+    (void)args;
+    for (;;)
+        usleep(1000);
+}
+
 // Holds the runtime's lock, as all work does.
 static void run_group(const void *args)
 {
@@ -251,6 +262,8 @@ static void run_group(const void *args)
         if (is_held(g->comm) || !perform_calls(g, i, end))
             break;
     }
+    if (g->comm->aborted && fake_scene("nccl_spins", NULL))
+        (void)work_queue(g->stream, work_new(spin, NULL, 0, "a kernel that never ends"));
     remove_first();
 }
 

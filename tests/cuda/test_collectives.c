@@ -96,7 +96,7 @@ static void play(struct team *team, int rank, int n, const char *scene, part run
 {
     struct member member = {.team = team, .rank = rank, .n = n}, *m = &member;
     char set[200];
-    char version[32];
+    struct collectives_library library;
     snprintf(set, sizeof set, "devices:%d%s%s", MOST, scene[0] ? "," : "", scene);
     setenv("WEFT_FAKE_CUDA", set, 1);
     setenv("WEFT_CUDA_GUARD", "1", 1);
@@ -106,7 +106,7 @@ static void play(struct team *team, int rank, int n, const char *scene, part run
     NEED(m->l);
     NEED(!m->b->device.open(&(struct device_options){.ordinal = rank, .threads = 1}, &m->d, &m->e));
     NEED(!m->b->stream.create(m->d, STREAM_URGENT, &m->q, &m->e));
-    NEED(!m->l->load(m->d, version, &m->e));
+    NEED(!m->l->load(m->d, true, &library, &m->e));
     run(m);
     m->b->device.close(m->d);
     _exit(0);
@@ -456,6 +456,24 @@ static void an_abort_ends_what_is_being_opened(void **state)
     assert_int_equal(run_team(2, "nccl_init", "nccl_init", abort_while_it_opens, NULL), 0);
 }
 
+static void open_what_nccl_refuses(struct member *m)
+{
+    bool ready = false;
+    struct device_communicator *c = join(m, 0, 0, 2);
+    while (!m->l->ready(c, &ready, &m->e) && !ready)
+        (void)sched_yield();
+    NEED(m->e.code == ERR_UNSUPPORTED && !ready);
+    NEED(strcmp(m->e.text, "communicator dp: ncclCommInitRankConfig: unhandled system error (run "
+                           "with NCCL_DEBUG=INFO for details)") == 0);
+    m->l->close(&c, 1);
+}
+
+static void what_nccl_refuses_to_open_is_no_fault_of_the_device(void **state)
+{
+    (void)state;
+    assert_int_equal(run_team(2, "nccl_refuses", "nccl_refuses", open_what_nccl_refuses, NULL), 0);
+}
+
 static void abort_while_it_is_launched(struct member *m)
 {
     pthread_t thread;
@@ -543,6 +561,50 @@ static void communicators_are_closed_together_when_a_peer_is_gone(void **state)
     assert_int_equal(run_team(2, "", "", close_while_a_peer_is_gone, NULL), 0);
 }
 
+// A kernel is left behind that never ends: nothing waits for it any more.
+static void leave_while_a_kernel_spins(struct member *m)
+{
+    pthread_t thread;
+    struct device_communicator *c = join_all(m);
+    struct stream_q *other;
+    struct event *done;
+    void *host, *buf = device_memory(m, NULL, 4);
+    bool is_done = false;
+    struct abort_later later = {.m = m, .c = c};
+    const struct collective_args a = {
+        .op = COLLECTIVE_ALL_REDUCE, .dtype = DT_F32, .buf = buf, .count = 1};
+    if (m->rank == 1) {
+        meet(m, 2);
+        return;
+    }
+    NEED(!m->b->stream.create(m->d, STREAM_USUAL, &other, &m->e));
+    NEED(!m->b->event.create(m->d, &done, &m->e));
+    NEED(!m->b->memory.host_alloc(m->d, 64, &host, &m->e));
+    NEED(!pthread_create(&thread, NULL, abort_when_begun, &later));
+    NEED(!m->l->run(c, m->q, &a, 1, &m->e));
+    NEED(!m->b->event.record(m->q, done, &m->e));
+    later.begun = true;
+    NEED(!m->b->event.sync(done, &m->e)); // comes back when the call was aborted
+    pthread_join(thread, NULL);
+    NEED(!m->b->event.record(m->q, done, &m->e)); // behind that kernel
+    NEED(!m->b->event.query(done, &is_done, &m->e) && is_done);
+    NEED(!m->b->event.sync(done, &m->e));
+    NEED(!m->b->stream.sync(m->q, &m->e));
+    m->b->memory.host_free(m->d, host);
+    m->b->memory.free(m->d, buf);
+    m->b->event.destroy(done);
+    m->l->close(&c, 1);
+    m->b->stream.destroy(other);
+    m->b->stream.destroy(m->q);
+    meet(m, 2);
+}
+
+static void behind_an_abort_nobody_waits_for_a_kernel_that_never_ends(void **state)
+{
+    (void)state;
+    assert_int_equal(run_team(2, "nccl_spins", "nccl_spins", leave_while_a_kernel_spins, NULL), 0);
+}
+
 static void *check_until_it_fails(void *arg)
 {
     struct abort_later *a = arg;
@@ -580,37 +642,6 @@ static void an_error_of_a_peer_is_found_beside_a_thread_that_waits(void **state)
     assert_int_equal(run_team(2, "nccl_remote:1", "nccl_remote:1", see_a_remote_error, NULL), 0);
 }
 
-// ---- no library --------------------------------------------------------------------------------
-
-static void a_library_that_cannot_be_used_is_named_with_what_to_do(void **state)
-{
-    static const struct {
-        const char *scene, *say;
-    } cases[] = {
-        {"nccl_absent", "there is no libnccl.so.2: install NCCL 2.27 or later, or let "
-                        "LD_LIBRARY_PATH name its folder"},
-        {"nccl_version:22605", "NCCL 22605 is too old (it calls 2.27.0 22700): install 2.27 or "
-                               "later, or let LD_LIBRARY_PATH name its folder"},
-        {"nccl_version:2708",
-         "NCCL 2708 is too old (it calls 2.27.0 22700): install 2.27 or later, "
-         "or let LD_LIBRARY_PATH name its folder"},
-    };
-    struct rig r;
-    struct err e = {0};
-    char version[32];
-    (void)state;
-    rig_open(&r, 1, NULL);
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        setenv("WEFT_FAKE_CUDA", cases[i].scene, 1);
-        assert_int_equal(r.backend->collectives->load(r.device, version, &e), ERR_UNSUPPORTED);
-        assert_string_equal(e.text, cases[i].say);
-    }
-    unsetenv("WEFT_FAKE_CUDA");
-    assert_int_equal(r.backend->collectives->load(r.device, version, &e), 0);
-    assert_string_equal(version, "2.28.9");
-    rig_close(&r);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -622,11 +653,12 @@ int main(void)
         cmocka_unit_test(a_communicator_that_is_not_ready_runs_nothing),
         cmocka_unit_test(what_would_hang_a_gpu_ends_the_twin_and_is_named),
         cmocka_unit_test(an_abort_ends_what_is_being_opened),
+        cmocka_unit_test(what_nccl_refuses_to_open_is_no_fault_of_the_device),
         cmocka_unit_test(an_abort_ends_what_is_being_launched),
         cmocka_unit_test(an_abort_ends_what_waits_on_the_device),
         cmocka_unit_test(communicators_are_closed_together_when_a_peer_is_gone),
+        cmocka_unit_test(behind_an_abort_nobody_waits_for_a_kernel_that_never_ends),
         cmocka_unit_test(an_error_of_a_peer_is_found_beside_a_thread_that_waits),
-        cmocka_unit_test(a_library_that_cannot_be_used_is_named_with_what_to_do),
     };
     return cmocka_run_group_tests(tests, rig_set_up, NULL);
 }

@@ -120,9 +120,9 @@ def texts(whole):
     """{name: what MANIFEST.json is}"""
     return {
         "nothing": "", "null": "null", "a list": "[]", "cut short": whole[: len(whole) // 2], "more behind": whole + "{}",
-        "a key twice": whole.replace('"version": 3,', '"version": 3, "version": 3,', 1),
-        "no number": whole.replace('"version": 3', '"version": NaN', 1),
-        "a number beyond all": whole.replace('"version": 3', '"version": 1e999', 1),
+        "a key twice": whole.replace('"version": 4,', '"version": 4, "version": 4,', 1),
+        "no number": whole.replace('"version": 4', '"version": NaN', 1),
+        "a number beyond all": whole.replace('"version": 4', '"version": 1e999', 1),
         "deep": "[" * 200000, "deep within": whole.replace('"mesh": {', '"mesh": ' + '{"a":' * 100000, 1),
         "long": whole + " " * (65 << 20), "no text": whole.replace('"name"', '"\x00name"', 1),
         "files without end": whole.replace('"files": [', '"files": [' + "{}," * 300000, 1),

@@ -82,7 +82,7 @@ static int commit_one(struct order *o, struct store *s, struct err *e)
                          .parent_step = -1,
                          .nfiles = r->n,
                          .files = files,
-                         .numerics = {"b", "d", "i", "l", "a", 1, true}};
+                         .numerics = {"b", "d", "i", "l", "a", "c", 1, true}};
     for (int i = 0; i < r->n; i++) {
         manifest_file_name(i, r->n, names[i]);
         files[i] = (struct manifest_file){.name = names[i], .bytes = o->reports[i].bytes};

@@ -122,7 +122,7 @@ static UNUSED struct manifest fx_manifest(struct fixture *f, int64_t attempt, in
         .parent_step = -1,
         .naxes = 2,
         .mesh = mesh,
-        .numerics = {"cpu", "model \"x\"", "avx512", "onednn 2.6.3", "tree", 2, true}};
+        .numerics = {"cpu", "model \"x\"", "avx512", "onednn 2.6.3", "tree", "hosts", 2, true}};
 }
 
 // One rank's shard in the open checkpoint's directory, as a rank writes it.

@@ -25,6 +25,7 @@ static void a_manifest_reads_back_to_the_same_text(void **state)
     assert_true(back.seed == m.seed);
     assert_int_equal(back.parent_step, 150);
     assert_string_equal(back.numerics.device, "model \"x\"");
+    assert_string_equal(back.numerics.collectives, "hosts");
     assert_false(back.numerics.deterministic);
     assert_int_equal(back.ntensors, 5);
     assert_int_equal(manifest_find(&back, "w2")->shape.dim[2], 16);
@@ -81,8 +82,8 @@ static void texts_that_contradict_themselves_are_refused(void **state)
         const char *from, *to, *says;
         int code;
     } edits[] = {
-        {"\"version\": 3", "\"version\": 4", "version 4", ERR_UNSUPPORTED},
-        {"\"version\": 3", "\"version\": \"2\"", "version", ERR_DATA},
+        {"\"version\": 4", "\"version\": 5", "version 5", ERR_UNSUPPORTED},
+        {"\"version\": 4", "\"version\": \"2\"", "version", ERR_DATA},
         {"\"cluster\"", "\"clustre\"", "clustre", ERR_DATA},
         {"\"attempt\": 3", "\"attempt\": -3", "attempt", ERR_DATA},
         {"\"attempt\": 3", "\"attempt\": 3.5", "attempt", ERR_DATA},

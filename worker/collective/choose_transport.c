@@ -12,6 +12,7 @@
 
 #include "common/base/heap.h"
 #include "common/base/log.h"
+#include "worker/collective/world.h"
 
 enum { VALUE = GATHER_TEXT };
 
@@ -19,13 +20,13 @@ struct offer {
     char version[32], place[VALUE], host[VALUE];
 };
 
-static void print_own(const struct transport_options *o, char value[VALUE])
+static void print_own(const struct transport_options *o, struct collectives_library *library,
+                      char value[VALUE])
 {
     const struct backend_collectives *by = o->backend->collectives;
     const char *id = getenv("NCCL_HOSTID");
     struct device_info info;
     struct err why = {0};
-    char version[32];
     if (!o->one_order)
         err_set(&why, ERR_UNSUPPORTED,
                 "the stages of a pipeline start their collectives in different orders, which NCCL "
@@ -35,12 +36,12 @@ static void print_own(const struct transport_options *o, char value[VALUE])
                 "libweft_%s.so was built without NCCL's header: build it where nccl.h is",
                 o->backend->name);
     else
-        (void)by->load(o->device, version, &why);
+        (void)by->load(o->device, !o->world->remotes, library, &why);
     o->backend->device.info(o->device, &info);
     if (why.code)
         snprintf(value, VALUE, "-%s", why.text);
     else
-        snprintf(value, VALUE, "+%s %s%s%.60s %s", version, info.pci[0] ? info.pci : "?",
+        snprintf(value, VALUE, "+%s %s%s%.60s %s", library->version, info.pci[0] ? info.pci : "?",
                  id && id[0] ? "@" : "", id ? id : "", o->host);
 }
 
@@ -74,23 +75,28 @@ static bool add_offer(const struct transport_options *o, struct offer *all, int 
     return true;
 }
 
-int transport_choose(const struct transport_options *o, const struct transport **out, struct err *e)
+int transport_choose(const struct transport_options *o, const struct transport **out,
+                     char by[TRANSPORT_BY], struct err *e)
 {
+    struct collectives_library library = {0};
     char own[VALUE], why[VALUE];
     *out = &host_transport;
+    snprintf(by, TRANSPORT_BY, "hosts");
     if (o->wish == TRANSPORT_HOST)
         return 0;
     char(*got)[VALUE] = heap_alloc(sizeof *got * (size_t)o->ranks);
     struct offer *all = heap_alloc(sizeof *all * (size_t)o->ranks);
-    print_own(o, own);
+    print_own(o, &library, own);
     int rc = world_gather(o->world, "transport", own, got, e);
     bool can = !rc;
     for (int r = 0; r < o->ranks && can; r++)
         can = add_offer(o, all, r, got[r], why);
-    if (can)
+    if (can) {
         *out = &device_transport;
+        snprintf(by, TRANSPORT_BY, "NCCL %s%s", library.version, library.pinned ? ", pinned" : "");
+    }
     if (can && o->rank == 0)
-        log_info("collectives", "from device to device, by NCCL %s", all->version);
+        log_info("collectives", "from device to device, by %s", by);
     else if (!rc && !can && o->wish == TRANSPORT_DEVICES)
         rc = err_set(e, ERR_UNSUPPORTED, "resources.collectives is nccl: %s", why);
     else if (!rc && !can && o->rank == 0)

@@ -21,5 +21,7 @@ struct transport_options {
 
 // ERR_UNSUPPORTED: the devices were asked for and cannot; the text says which rank's, why, and what to
 // do. With TRANSPORT_AUTO the hosts carry them then, and rank 0 logs why.
+// by: what carries them, for the record of numerics: "NCCL 2.28.9, pinned", "hosts".
+enum { TRANSPORT_BY = 64 };
 int transport_choose(const struct transport_options *o, const struct transport **out,
-                     struct err *e);
+                     char by[TRANSPORT_BY], struct err *e);

@@ -26,6 +26,7 @@
 #define LOOK_NS  (50 * CLOCK_MS) // between two looks of the watcher
 #define QUICK_NS (2 * CLOCK_MS)  // while something is about to be ready
 #define PEER_NS  (CLOCK_S)       // for the world to see that a peer is gone
+#define ABORT_S  3               // for an abort to end
 
 struct joined {
     struct communicator *hosts; // the same ranks, for the identity
@@ -208,29 +209,37 @@ static int start_watcher(struct fabric *f, struct err *e)
     return rc ? err_set(e, ERR_NOMEM, "cannot start the thread that watches collectives") : 0;
 }
 
-static void stop_watcher(struct fabric *f)
+// False: it is in an abort that does not end.
+static bool stop_watcher(struct fabric *f)
 {
+    struct timespec until;
+    int rc;
     if (!f->watches)
-        return;
+        return true;
     pthread_mutex_lock(&f->lock);
     f->stops = true;
     pthread_cond_signal(&f->wake);
     pthread_mutex_unlock(&f->lock);
-    pthread_join(f->watcher, NULL);
-    f->watches = false;
-    show_marks(f);
+    do {
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_sec += ABORT_S;
+        rc = pthread_timedjoin_np(f->watcher, NULL, &until);
+    } while (rc && !f->is_lost);
+    if (!rc)
+        show_marks(f);
+    return !rc;
 }
 
 // ---- life --------------------------------------------------------------------------------------
 
 static int open_fabric(const struct fabric_options *o, struct fabric **out, struct err *e)
 {
-    char version[32];
+    struct collectives_library library;
     const struct backend_collectives *by = o->backend->collectives;
     if (!by)
         return err_set(e, ERR_UNSUPPORTED, "the backend '%s' carries no collectives",
                        o->backend->name);
-    int rc = by->load(o->device, version, e);
+    int rc = by->load(o->device, !o->world->remotes, &library, e);
     if (rc)
         return rc;
     struct fabric *f = heap_alloc(sizeof *f);
@@ -257,26 +266,23 @@ static void free_collective(struct collective *c)
     free(c);
 }
 
-// Where communicators were ended their streams may still not be idle. Nothing of the device is freed
-// then, which would wait for them; the process ends.
+// The watcher may be left in an abort: then all that it looks at stays, and the process ends.
 static void close_fabric(struct fabric *f)
 {
-    if (!f)
+    if (!f || !stop_watcher(f))
         return;
     const struct backend *b = f->o.backend;
-    stop_watcher(f);
-    if (!f->is_lost)
-        f->by->close(f->opened, f->nopened);
+    f->by->close(f->opened, f->nopened);
     for (int i = 0; i < f->njoined; i++) {
-        if (f->joined[i].q && !f->is_lost)
+        if (f->joined[i].q)
             b->stream.destroy(f->joined[i].q);
         communicator_free(f->joined[i].hosts);
     }
     list_for_each (it, &f->prepared)
         free_collective(list_entry(it, struct collective, link));
-    if (f->region && !f->is_lost)
+    if (f->region)
         b->memory.free(f->o.device, f->region);
-    if (f->words && !f->is_lost)
+    if (f->words)
         b->memory.host_free(f->o.device, f->words);
     pthread_cond_destroy(&f->wake);
     pthread_mutex_destroy(&f->lock);
@@ -421,13 +427,23 @@ static int open_words(struct fabric *f, struct err *e)
     return rc;
 }
 
+static int explain_refusal(const struct fabric *f, int rc, struct err *e)
+{
+    const struct err why = *e;
+    if (rc != ERR_UNSUPPORTED && rc != ERR_TIMEOUT)
+        return rc;
+    return err_set(e, rc,
+                   "rank %d cannot open its communicators: %.600s: NCCL_DEBUG=INFO in its "
+                   "environment logs more; with resources.collectives: host it needs none",
+                   f->o.world->rank, why.text);
+}
+
 static int settle_fabric(struct fabric *f, struct err *e)
 {
     int rc = 0;
     for (int i = 0; i < f->njoined && !rc; i++)
         rc = open_devices(f, &f->joined[i], e);
-    if (!rc)
-        rc = wait_until_ready(f, e);
+    rc = explain_refusal(f, rc ? rc : wait_until_ready(f, e), e);
     if (!rc)
         rc = open_words(f, e);
     if (!rc)

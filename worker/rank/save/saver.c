@@ -123,6 +123,7 @@ static void fill_manifest(struct saver *s)
                                              .isa = s->device.isa,
                                              .libraries = s->device.libraries,
                                              .algorithms = s->algorithms,
+                                             .collectives = s->o.collectives,
                                              .threads = s->device.threads,
                                              .deterministic = s->device.deterministic}};
     fill_mesh(s);

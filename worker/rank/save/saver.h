@@ -19,6 +19,7 @@ struct saver_options {
     const struct backend *backend;
     struct device *device;
     const char *algorithms;                // the record of algorithms_agree
+    const char *collectives;               // what carries them, for the record of numerics
     const struct manifest_change *changes; // of the job, until now
     int nchanges;
     struct data_identity data;         // that it trains with

@@ -19,7 +19,6 @@
 #include "common/job/prompt.h"
 #include "common/job/threads.h"
 #include "common/language/model_facts.h"
-#include "worker/collective/choose_transport.h"
 #include "worker/rank/train/algorithms.h"
 #include "worker/rank/train/take_source.h"
 
@@ -195,6 +194,8 @@ static int choose_transport(struct trainer *t, struct err *e)
     static const enum transport_wish wishes[] = {[JOB_COLLECTIVES_AUTO] = TRANSPORT_AUTO,
                                                  [JOB_COLLECTIVES_NCCL] = TRANSPORT_DEVICES,
                                                  [JOB_COLLECTIVES_HOST] = TRANSPORT_HOST};
+    if (t->exec_options.world)
+        snprintf(t->collectives, sizeof t->collectives, "hosts");
     if (!t->exec_options.world || !t->runs_alone)
         return 0;
     const struct transport_options o = {.wish = wishes[t->job->resources.collectives],
@@ -206,7 +207,7 @@ static int choose_transport(struct trainer *t, struct err *e)
                                         .one_order = t->compiled.nstages == 1,
                                         .backend = t->exec_options.backend,
                                         .device = t->device};
-    return transport_choose(&o, &t->exec_options.transport, e);
+    return transport_choose(&o, &t->exec_options.transport, t->collectives, e);
 }
 
 static int open_sampling(struct trainer *t, struct err *e)
@@ -359,6 +360,12 @@ static void warn_of_determinism(const struct trainer *t, const struct manifest_n
                  "the checkpoint's run was %sdeterministic, this one is%s "
                  "(precision.deterministic): from now on sums may round otherwise",
                  now ? "not " : "", now ? "" : " not");
+    if (now && before->deterministic && *before->collectives && *t->collectives &&
+        strcmp(before->collectives, t->collectives) != 0 && t->assignment->rank == 0)
+        log_warn("numerics",
+                 "the checkpoint's run had its collectives by %s, this one by %s: from now on sums "
+                 "may round otherwise",
+                 before->collectives, t->collectives);
 }
 
 // For the job's history; rank 0 logs it too.
@@ -497,6 +504,7 @@ static int open_saver(struct trainer *t, struct err *e)
                                                 .backend = t->exec_options.backend,
                                                 .device = t->device,
                                                 .algorithms = buf_str(&t->algorithms),
+                                                .collectives = t->collectives,
                                                 .changes = t->history.changes,
                                                 .nchanges = t->history.n,
                                                 .data = t->data,

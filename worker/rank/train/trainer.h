@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 
 #include "common/plan/plan.h"
+#include "worker/collective/choose_transport.h"
 #include "worker/rank/exec/model_state.h"
 #include "worker/rank/link/rank_link.h"
 #include "worker/rank/save/saver.h"
@@ -66,15 +67,16 @@ struct trainer {
     struct feed *feed;
     struct evaluation evaluation;
     struct sampling sampling;
-    struct tokenizer *tokenizer;   // data.tokenizer: of rank 0, and of who samples; else null
-    struct job_history history;    // until now; the arena's
-    int64_t updates;               // that the optimiser's state had had when this attempt began
-    struct buf note;               // for the job's history: what was taken of another checkpoint
-    struct manifest_source source; // that training began with; the arena's
-    struct buf algorithms;         // as agreed; empty where there is no choice
-    struct buf *texts;             // the samples of the newest evaluation
-    const char **sample_text;      // the same, as the metrics row takes them
-    int64_t logged_ns;             // when the log last said where the run stands
+    struct tokenizer *tokenizer;    // data.tokenizer: of rank 0, and of who samples; else null
+    struct job_history history;     // until now; the arena's
+    int64_t updates;                // that the optimiser's state had had when this attempt began
+    struct buf note;                // for the job's history: what was taken of another checkpoint
+    struct manifest_source source;  // that training began with; the arena's
+    struct buf algorithms;          // as agreed; empty where there is no choice
+    char collectives[TRANSPORT_BY]; // what carries them (choose_transport.h); empty: one rank
+    struct buf *texts;              // the samples of the newest evaluation
+    const char **sample_text;       // the same, as the metrics row takes them
+    int64_t logged_ns;              // when the log last said where the run stands
     bool evaluates, samples;
     struct saver *_Atomic saver; // on_lost looks at it
     struct metrics *metrics;     // rank 0

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// The library that carries collectives between CUDA devices (backend.h): whether there is one, and what
+// it is given to read. The tests' own NCCL stands for it.
+#include <stdlib.h>
+
+#include "tests/ops/rig.h"
+#include "tests/unit/unit.h"
+
+static void a_library_that_cannot_be_used_is_named_with_what_to_do(void **state)
+{
+    static const struct {
+        const char *scene, *say;
+    } cases[] = {
+        {"nccl_absent", "there is no libnccl.so.2: install NCCL 2.27 or later, or let "
+                        "LD_LIBRARY_PATH name its folder"},
+        {"nccl_version:22605", "NCCL 22605 is too old (it calls 2.27.0 22700): install 2.27 or "
+                               "later, or let LD_LIBRARY_PATH name its folder"},
+        {"nccl_version:2708",
+         "NCCL 2708 is too old (it calls 2.27.0 22700): install 2.27 or later, "
+         "or let LD_LIBRARY_PATH name its folder"},
+    };
+    struct rig r;
+    struct err e = {0};
+    struct collectives_library library;
+    (void)state;
+    rig_open(&r, 1, NULL);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        setenv("WEFT_FAKE_CUDA", cases[i].scene, 1);
+        assert_int_equal(r.backend->collectives->load(r.device, true, &library, &e),
+                         ERR_UNSUPPORTED);
+        assert_string_equal(e.text, cases[i].say);
+    }
+    unsetenv("WEFT_FAKE_CUDA");
+    assert_int_equal(r.backend->collectives->load(r.device, true, &library, &e), 0);
+    assert_string_equal(library.version, "2.28.9");
+    rig_close(&r);
+}
+
+static void unset_variables(void)
+{
+    static const char *const all[] = {"NCCL_ALGO",     "NCCL_PROTO",    "NCCL_NVLS_ENABLE",
+                                      "NCCL_MIN_CTAS", "NCCL_MAX_CTAS", "NCCL_SOCKET_IFNAME"};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        unsetenv(all[i]);
+}
+
+static struct collectives_library load_on(bool deterministic, bool local)
+{
+    const struct device_options o = {.threads = 1, .deterministic = deterministic};
+    struct collectives_library library;
+    const struct backend *b;
+    struct device *d;
+    struct err e = {0};
+    if (backend_load("cuda", &b, &e) || b->device.open(&o, &d, &e) ||
+        b->collectives->load(d, local, &library, &e))
+        fail_msg("%s", e.text);
+    b->device.close(d);
+    return library;
+}
+
+static void a_deterministic_device_pins_what_the_order_of_sums_hangs_on(void **state)
+{
+    (void)state;
+    unset_variables();
+    assert_false(load_on(false, true).pinned);
+    assert_null(getenv("NCCL_ALGO"));
+    assert_null(getenv("NCCL_MAX_CTAS"));
+    assert_true(load_on(true, true).pinned);
+    assert_string_equal(getenv("NCCL_ALGO"), "Ring");
+    assert_string_equal(getenv("NCCL_PROTO"), "Simple");
+    assert_string_equal(getenv("NCCL_NVLS_ENABLE"), "0");
+    assert_string_equal(getenv("NCCL_MIN_CTAS"), getenv("NCCL_MAX_CTAS"));
+    unset_variables();
+    setenv("NCCL_MAX_CTAS", "4", 1); // somebody else's wish stands, and is no pin of ours
+    assert_false(load_on(true, true).pinned);
+    assert_string_equal(getenv("NCCL_MAX_CTAS"), "4");
+    unset_variables();
+}
+
+static void within_one_host_nccl_listens_to_it_alone(void **state)
+{
+    (void)state;
+    unset_variables();
+    (void)load_on(true, false);
+    assert_null(getenv("NCCL_SOCKET_IFNAME"));
+    (void)load_on(true, true);
+    assert_string_equal(getenv("NCCL_SOCKET_IFNAME"), "=lo");
+    setenv("NCCL_SOCKET_IFNAME", "eth0", 1);
+    (void)load_on(true, true);
+    assert_string_equal(getenv("NCCL_SOCKET_IFNAME"), "eth0");
+    unset_variables();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_library_that_cannot_be_used_is_named_with_what_to_do),
+        cmocka_unit_test(a_deterministic_device_pins_what_the_order_of_sums_hangs_on),
+        cmocka_unit_test(within_one_host_nccl_listens_to_it_alone),
+    };
+    return cmocka_run_group_tests(tests, rig_set_up, NULL);
+}
