@@ -33,7 +33,7 @@ COMPILE_SRC := layout/mesh layout/spec layout/reshard layout/reshard_blocks layo
 COMPILE_SRC += graph/graph graph/op_experts graph/op_scratch graph/experts graph/optable graph/node_work graph/tape graph/vjp graph/carry graph/token_class graph/cached_keys graph/grad graph/remat graph/optimiser graph/norm_groups
 COMPILE_SRC += shard/facts shard/sharding shard/resolve shard/refine shard/sharding_check shard/op_rules shard/partition shard/stage
 COMPILE_SRC += program/fuse_match program/fuse_chain program/fuse_norm program/fuse_matmul_sum program/fuse_places program/fuse_rows program/fuse_update program/fuse program/copies program/pack
-COMPILE_SRC += program/order program/bucket program/weights program/schedule program/part program/sharing program/lower program/group program/occupancy program/memory_plan program/contents program/verify program/dump program/plan_hash
+COMPILE_SRC += program/order program/bucket program/weights program/schedule program/part program/sharing program/program program/lower program/group program/occupancy program/memory_plan program/contents program/verify program/dump program/plan_hash
 COMPILE_SRC += compile
 COMPILE_SRC := $(COMPILE_SRC:%=common/compile/%.c)
 

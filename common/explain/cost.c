@@ -58,9 +58,9 @@ static int count_stage_rows(const struct program *p, struct counted_in *of,
         if (in->kind != INSTR_START && in->kind != INSTR_SEND)
             continue;
         bool within = left > 0;
-        left += within ? -1 : in->with;
-        nbuckets += !within && in->with;
         struct counted_in *to = &of[in->node];
+        left += within ? -1 : in->with;
+        nbuckets += !within && in->with && to->stage != 1 + p->stage;
         const struct view *v = in->kind == INSTR_SEND ? in->in : in->out;
         if (to->stage != 1 + p->stage) {
             struct collective_row one = make_row(p, in), *r;

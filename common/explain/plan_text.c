@@ -193,6 +193,51 @@ static void add_collective(const struct report *r, const struct collective_row *
     buf_clear(&tail);
 }
 
+// Adds the n rows of one bucket, under the names of the first and the last: of the latter what it has not
+// in common with the former.
+static void add_bucket(const struct report *r, const struct collective_row *c, int n,
+                       struct plan_table *t)
+{
+    struct buf axes = {0}, name = {0}, tail = {0};
+    const char *last = c[n - 1].tensor;
+    uint64_t bytes = 0;
+    for (int i = 0; c->tensor[i] && c->tensor[i] == c[n - 1].tensor[i]; i++)
+        last = c->tensor[i] == '/' ? c[n - 1].tensor + i + 1 : last;
+    for (int i = 0; i < n; i++)
+        bytes += c[i].bytes;
+    axis_set_print(&r->compiled->mesh, c->axes, &axes);
+    buf_printf(&name, "%s … %s", c->tensor, last);
+    buf_printf(&tail, "%d tensors, ×%lld sends ", n, (long long)c->count);
+    buf_bytes(&tail, bytes);
+    put_stages(r, c->stages, &tail);
+    plan_table_add(t,
+                   (const char *[PLAN_CELLS]){collective_row_name(c), buf_str(&axes),
+                                              phase_name(c->phase), buf_str(&name)},
+                   buf_str(&tail));
+    buf_clear(&axes);
+    buf_clear(&name);
+    buf_clear(&tail);
+}
+
+static void print_buckets_text(const struct report *r, struct buf *out)
+{
+    struct arena a = {0};
+    struct plan_table t = {.arena = &a, .name = 3};
+    const struct collective_row *rows = r->cost.collectives;
+    for (int i = 0, end; i < r->cost.ncollectives; i = end) {
+        for (end = i + 1; end < r->cost.ncollectives && rows[i].bucket >= 0; end++)
+            if (rows[end].bucket != rows[i].bucket || rows[end].stages != rows[i].stages)
+                break;
+        if (end > i + 1)
+            add_bucket(r, &rows[i], end - i, &t);
+    }
+    if (t.n)
+        buf_puts(out, "launches of several of them\n");
+    plan_table_print(&t, out);
+    plan_table_clear(&t);
+    arena_clear(&a);
+}
+
 static void print_sent_text(const struct report *r, bool full, int width, struct buf *out)
 {
     struct arena a = {0};
@@ -220,6 +265,8 @@ static void print_sent_text(const struct report *r, bool full, int width, struct
     plan_table_print(&t, out);
     plan_table_clear(&t);
     arena_clear(&a);
+    if (full)
+        print_buckets_text(r, out);
 }
 
 static int find_word(const char *text, int n, const char *word)

@@ -120,7 +120,7 @@ struct job_resources {
     int kind;                          // enum job_device_kind
     int64_t threads;                   // a device; 0: decided at the first start (threads.h)
     int64_t hosts;                     // at most so many; 0: any number
-    int64_t priority, scratch, bucket; // MiB: of CUDA's libraries, 0: as usual; of one sum
+    int64_t priority, scratch, bucket; // MiB: of CUDA's libraries, 0: as usual; of one launch
     int network, collectives;          // enum job_network, enum job_collectives
 };
 struct job_restart {

@@ -587,9 +587,11 @@ static const struct schema_row resources_rows[] = {
      .max = 1 << 16,
      .unit = "MiB",
      .doc =
-         "gradients that the same devices sum become one all-reduce once they have so many bytes "
-         "together; 0: an all-reduce for each. The hosts' sums have the same bits, NCCL's of three "
-         "ranks and more may round otherwise"},
+         "tensors that the same devices move next to each other are moved by one launch once they "
+         "have so many bytes together: one all-reduce of gradients, one group of a layer's "
+         "reduce-scatters or all-gathers; 0: a launch for each. The hosts' sums have the same "
+         "bits, "
+         "NCCL's of three ranks and more may round otherwise"},
     {.path = "resources.network",
      .continues = CONTINUE_SAME,
      .type = SCHEMA_ENUM,

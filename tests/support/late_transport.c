@@ -22,10 +22,13 @@ struct collective {
     struct list link;
     struct fabric *fabric;
     int communicator;
-    struct collective_args args; // the host's addresses
-    struct collective_ticket ticket;
+    int n, ndone;               // calls; those that are done
     bool begun;                 // as the device sees it
     struct event *ready, *done; // of the event transport
+    struct {
+        struct collective_args args; // the host's addresses
+        struct collective_ticket ticket;
+    } of[];
 };
 
 static _Atomic int starts, done, aborts;
@@ -113,18 +116,23 @@ static void *find_on_host(const struct fabric *f, void *device)
     return f->window + ((char *)device - f->shown);
 }
 
-static int prepare_collective(struct fabric *f, int communicator, const struct collective_args *a,
-                              struct collective **out, struct err *e)
+static int prepare_collective(struct fabric *f, int communicator,
+                              const struct collective_args *calls, int n, struct collective **out,
+                              struct err *e)
 {
-    struct collective *c = calloc(1, sizeof *c);
+    struct collective *c = calloc(1, sizeof *c + (size_t)n * sizeof *c->of);
     if (!c)
         return err_set(e, ERR_NOMEM, "no memory for a collective");
     list_append(&f->prepared, &c->link);
     c->fabric = f;
     c->communicator = communicator;
-    c->args = *a;
-    c->args.buf = find_on_host(f, a->buf);
-    c->args.from = a->op == COLLECTIVE_ALL_TO_ALL ? find_on_host(f, a->from) : NULL;
+    c->n = n;
+    for (int i = 0; i < n; i++) {
+        bool exchange = calls[i].op == COLLECTIVE_ALL_TO_ALL;
+        c->of[i].args = calls[i];
+        c->of[i].args.buf = find_on_host(f, calls[i].buf);
+        c->of[i].args.from = exchange ? find_on_host(f, calls[i].from) : NULL;
+    }
     *out = c;
     int rc = f->o.backend->event.create(f->o.device, &c->ready, e);
     return rc ? rc : f->o.backend->event.create(f->o.device, &c->done, e);
@@ -137,11 +145,15 @@ static int step_collective(void *ctx, bool *is_done, struct err *e)
 {
     struct collective *c = ctx;
     struct communicator *on = c->fabric->communicator[c->communicator];
-    int rc = c->begun ? 0 : collective_start(on, &c->args, &c->ticket, e);
+    int rc = 0;
+    for (int i = 0; i < c->n && !c->begun && !rc; i++)
+        rc = collective_start(on, &c->of[i].args, &c->of[i].ticket, e);
     c->begun = true;
-    rc = rc ? rc : collective_try(on, &c->ticket, is_done, NULL, e);
+    for (*is_done = true; !rc && *is_done && c->ndone < c->n; c->ndone += *is_done)
+        rc = collective_try(on, &c->of[c->ndone].ticket, is_done, NULL, e);
     if (!rc && *is_done) {
         c->begun = false;
+        c->ndone = 0;
         atomic_fetch_add(&done, 1);
     }
     return rc;

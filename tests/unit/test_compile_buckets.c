@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients that travel together (bucket.h): which do, where they lie, and that no bit depends on
-// it.
+// What travels together (bucket.h): what does, where it lies, and that no bit depends on it.
+#include "common/compile/program/bucket.h"
 #include "common/compile/program/verify.h"
 #include "common/explain/cost.h"
 #include "tests/support/late_transport.h"
@@ -35,16 +35,28 @@ struct counted {
     int tensors, launches;
 };
 
-static struct counted count_sums(const struct program *p)
+static bool is_any(const struct program *p, const struct instr *i)
+{
+    (void)p;
+    return i->kind == INSTR_START;
+}
+
+static struct counted count(const struct program *p,
+                            bool (*is)(const struct program *p, const struct instr *i))
 {
     struct counted n = {0};
     for (int i = 0; i < p->ninstrs; i++)
-        if (sums_gradient(p, &p->instrs[i])) {
+        if (is(p, &p->instrs[i])) {
             n.launches++;
             n.tensors += 1 + p->instrs[i].with;
             i += p->instrs[i].with;
         }
     return n;
+}
+
+static struct counted count_sums(const struct program *p)
+{
+    return count(p, sums_gradient);
 }
 
 static int count_trained(const struct program *p)
@@ -123,6 +135,40 @@ static void a_plan_counts_tensors_and_launches(void **state)
     fixture_clear(&f);
 }
 
+// In several microbatches too: a row's count says how often its launch is, and rows of a bucket are alike.
+static void rows_and_launches_agree_where_groups_are_started_often(void **state)
+{
+    (void)state;
+    static const struct setting cuts[] = {{GPT2, "fsdp: 2", 3, "", "", ""},
+                                          {GPT2, "dp: 2, fsdp: 2, tp: 2", 2, "", "", ""},
+                                          {GPT2, "dp: 2", 2, "", "optimizer: [dp]", ""}};
+    for (int k = 0; k < 3; k++) {
+        struct fixture f;
+        struct cost cost;
+        compile_buckets(&f, &models[2], &cuts[k], 6000);
+        struct counted n = count(train_program(&f), is_any);
+        cost_count(&f.c, &f.a, &cost);
+        int64_t tensors = 0, launches = 0;
+        int nbuckets = 0;
+        for (int i = 0; i < cost.ncollectives; i++) {
+            const struct collective_row *r = &cost.collectives[i], *before = r - 1;
+            bool within = i && r->bucket >= 0 && r->bucket == before->bucket;
+            tensors += r->count;
+            launches += within ? 0 : r->count;
+            assert_true(!within || (r->count == before->count && r->op == before->op &&
+                                    r->phase == before->phase && r->axes == before->axes));
+            if (r->bucket >= 0 && !within)
+                assert_int_equal(r->bucket, nbuckets++);
+        }
+        assert_int_equal(tensors, n.tensors);
+        assert_int_equal(cost.nsent, n.tensors);
+        assert_int_equal(launches, n.launches);
+        assert_int_equal(cost.launches, n.launches);
+        assert_true(n.launches < n.tensors);
+        fixture_clear(&f);
+    }
+}
+
 static void buckets_that_lie_apart_are_refused(void **state)
 {
     (void)state;
@@ -148,6 +194,137 @@ static void buckets_that_lie_apart_are_refused(void **state)
     fixture_clear(&f);
 }
 
+// ---- groups ------------------------------------------------------------------------------------
+
+static bool is_of_layer(const struct program *p, const struct instr *i)
+{
+    bool grouped = i->collective == RESHARD_ALL_GATHER || i->collective == RESHARD_REDUCE_SCATTER;
+    return i->kind == INSTR_START && grouped && strstr(p->graph->nodes[i->node].what, "layers/");
+}
+
+// The waits of a group stand together, in the order of its starts. Returns where.
+static int check_waits(const struct program *p, int start)
+{
+    int at = start;
+    while (p->instrs[at].kind != INSTR_WAIT || p->instrs[at].start != start)
+        at++;
+    for (int k = 0; k <= p->instrs[start].with; k++) {
+        const struct instr *wait = &p->instrs[at + k];
+        assert_true(wait->kind == INSTR_WAIT && wait->start == start + k);
+        assert_int_equal(program_goes_with(p, wait), k > 0);
+    }
+    return at;
+}
+
+// The ops that run between two instructions and are not of a scope.
+static int count_others(const struct program *p, int from, int to, int scope)
+{
+    int n = 0;
+    for (int i = from; i < to; i++)
+        n += p->instrs[i].kind == INSTR_OP && !p->instrs[i].attr &&
+             p->graph->nodes[p->instrs[i].node].scope != scope;
+    return n;
+}
+
+// In each microbatch a layer's parameters come by one launch a phase and its gradients leave by one; none
+// waits for another layer's, and all cross while another computes.
+static void a_layers_tensors_travel_at_once_beside_another_layer(void **state)
+{
+    (void)state;
+    static const struct setting cuts[] = {
+        {GPT2, "fsdp: 2", 3, "", "", ""},
+        {GPT2, "fsdp: 4", 1, ", remat: block", "", ""},
+        {GPT2, "fsdp: 2", 2, "", "", "precision: {compute: bf16, reduce: bf16}\n"}};
+    for (int k = 0; k < 3; k++) {
+        struct fixture f;
+        compile_buckets(&f, &models[2], &cuts[k], 1 << 20);
+        const struct program *p = train_program(&f);
+        int launches = 0, gathers = 0;
+        for (int i = 0; i < p->ninstrs; i++) {
+            const struct instr *first = &p->instrs[i];
+            const int scope = first->kind == INSTR_START ? p->graph->nodes[first->node].scope : -1;
+            if (!is_of_layer(p, first))
+                continue;
+            for (int n = 1; n <= first->with; n++) {
+                assert_int_equal(p->graph->nodes[first[n].node].scope, scope);
+                assert_true(first[n].phase == first->phase &&
+                            first[n].microbatch == first->microbatch);
+            }
+            assert_true(count_others(p, i, check_waits(p, i), scope) > 0);
+            launches++;
+            gathers += first->collective == RESHARD_ALL_GATHER;
+            i += first->with;
+        }
+        // Four layers: in the forward and the backward, and their gradients.
+        assert_int_equal(gathers, 4 * 2 * cuts[k].microbatches);
+        assert_int_equal(launches, 4 * 3 * cuts[k].microbatches);
+        fixture_clear(&f);
+    }
+}
+
+static void a_group_closes_when_its_size_is_reached(void **state)
+{
+    (void)state;
+    enum { SIZE = 9000 };
+    static const struct setting cut = {GPT2, "fsdp: 2", 1, "", "", ""};
+    struct fixture f;
+    compile_buckets(&f, &models[2], &cut, SIZE);
+    const struct program *p = train_program(&f);
+    int full = 0, together = 0;
+    for (int i = 0; i < p->ninstrs; i++) {
+        const struct instr *s = &p->instrs[i];
+        uint64_t bytes = 0, last = 0;
+        if (!is_of_layer(p, s))
+            continue;
+        for (int k = 0; k <= s->with; k++)
+            bytes += last = p->buffers[s[k].out[0].buffer].bytes;
+        assert_true(bytes - last < SIZE);
+        full += bytes >= SIZE;
+        together += s->with > 0;
+        i += s->with;
+    }
+    assert_true(full > 4 && together > 4);
+    fixture_clear(&f);
+}
+
+// A sharded optimiser's are of the whole step: gradients that are scattered once, parameters that are
+// gathered after their update. No more are in a group than hosts can start beside another.
+static void a_steps_own_groups_go_over_layers_and_are_bounded(void **state)
+{
+    (void)state;
+    static const struct setting cut = {GPT2, "dp: 2", 2, "", "optimizer: [dp]", ""};
+    struct fixture f;
+    compile_buckets(&f, &models[2], &cut, 1 << 20);
+    const struct program *p = train_program(&f);
+    int most[RESHARD_KINDS] = {0};
+    for (int i = 0; i < p->ninstrs; i++)
+        if (p->instrs[i].kind == INSTR_START && p->instrs[i].with >= most[p->instrs[i].collective])
+            most[p->instrs[i].collective] = 1 + p->instrs[i].with;
+    assert_int_equal(most[RESHARD_REDUCE_SCATTER], GROUP_MOST);
+    assert_int_equal(most[RESHARD_ALL_GATHER], GROUP_MOST);
+    fixture_clear(&f);
+}
+
+// What compute waits for anyhow goes together where it stands together: queries, keys and values.
+static void an_attentions_operands_travel_at_once(void **state)
+{
+    (void)state;
+    static const struct setting cut = {GPT2, "cp: 2", 1, "", "", ""};
+    struct fixture f;
+    compile_buckets(&f, &models[2], &cut, 1 << 20);
+    const struct program *p = train_program(&f);
+    int together = 0;
+    for (int i = 0; i < p->ninstrs; i++)
+        if (p->instrs[i].kind == INSTR_START && p->instrs[i].phase == PHASE_FORWARD &&
+            p->instrs[i].with) {
+            int n = 1 + p->instrs[i].with;
+            assert_int_equal(p->instrs[i + n].kind, INSTR_WAIT);
+            together++;
+        }
+    assert_int_equal(together, 4);
+    fixture_clear(&f);
+}
+
 // ---- bits --------------------------------------------------------------------------------------
 
 static const struct bits_case {
@@ -167,6 +344,18 @@ static const struct bits_case {
     {2, {ALL, "dp: 4", 2, "", "", "precision: {compute: bf16, reduce: bf16}\n"}},
     {3, {ALL, "dp: 2, tp: 2", 2, "", "grads: [dp], optimizer: [dp]", ""}},
     {7, {ALL, "dp: 2, ep: 2", 2, "", "", ""}},
+    {2, {ALL, "fsdp: 2", 3, "", "", ""}},
+    {3, {ALL, "fsdp: 4", 1, ", remat: block", "", ""}},
+    {2, {ALL, "fsdp: 2", 2, "", "", "precision: {compute: bf16, reduce: bf16}\n"}},
+    {3, {ALL, "fsdp: 2, tp: 2", 2, "", SP, ""}},
+    {2, {ALL, "fsdp: 2, pp: 2", 3, "", "", ""}},
+    {3, {ALL, "fsdp: 2, pp: 2", 4, "", "", "pipeline: {schedule: zero_bubble}\n"}},
+    {2,
+     {ALL, "fsdp: 2, pp: 2", 2, ", remat: full", "",
+      "pipeline: {schedule: circular, chunks: 2}\n"}},
+    {2, {ALL, "dp: 2", 2, "", "optimizer: [dp]", ""}},
+    {3, {ALL, "fsdp: 2, cp: 2", 1, "", "", ""}},
+    {8, {ALL, "ep: 2, tp: 2", 1, "", SP, ""}},
 };
 enum { BITS_CASES = sizeof bits_cases / sizeof *bits_cases };
 
@@ -201,7 +390,8 @@ static void training_has_the_same_bits_with_and_without(void **state)
             struct err e = {0};
             compile_buckets(&bucketed, m, s, sizes[i]);
             for (int stage = 0; stage < bucketed.c.nstages; stage++) {
-                struct counted n = count_sums(compiled_program(&bucketed.c, PROGRAM_TRAIN, stage));
+                struct counted n =
+                    count(compiled_program(&bucketed.c, PROGRAM_TRAIN, stage), is_any);
                 together += n.launches < n.tensors;
             }
             train(&got, &bucketed, (k + i) % 3 == 0);
@@ -223,7 +413,12 @@ int main(void)
         cmocka_unit_test(a_bucket_closes_when_its_size_is_reached),
         cmocka_unit_test(without_a_size_each_is_alone_and_with_a_large_one_none_is),
         cmocka_unit_test(a_plan_counts_tensors_and_launches),
+        cmocka_unit_test(rows_and_launches_agree_where_groups_are_started_often),
         cmocka_unit_test(buckets_that_lie_apart_are_refused),
+        cmocka_unit_test(a_layers_tensors_travel_at_once_beside_another_layer),
+        cmocka_unit_test(a_group_closes_when_its_size_is_reached),
+        cmocka_unit_test(a_steps_own_groups_go_over_layers_and_are_bounded),
+        cmocka_unit_test(an_attentions_operands_travel_at_once),
         cmocka_unit_test(training_has_the_same_bits_with_and_without),
     };
     return cmocka_run_group_tests(tests, make_data, NULL);

@@ -150,10 +150,10 @@ static struct {
     const struct collective *skipped[RANK_THREADS];
 } faulty = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
-static int prepare(struct fabric *f, int communicator, const struct collective_args *a,
+static int prepare(struct fabric *f, int communicator, const struct collective_args *calls, int n,
                    struct collective **out, struct err *e)
 {
-    int rc = host_transport.prepare(f, communicator, a, out, e), r = 0;
+    int rc = host_transport.prepare(f, communicator, calls, n, out, e), r = 0;
     pthread_mutex_lock(&faulty.mutex);
     while (r < faulty.ranks && faulty.fabric[r] != f)
         r++;

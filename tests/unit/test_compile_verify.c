@@ -232,9 +232,59 @@ static void forget(struct program *p, int at)
     p->instrs[at] = (struct instr){.kind = INSTR_MARK, .node = -1, .workspace = -1};
 }
 
+// Of one that was started alone: those of a group are waited for in their order.
 static void a_wait_is_forgotten(struct program *p)
 {
-    forget(p, instr_of(p, INSTR_WAIT, 0));
+    for (int i = 0; i < p->ninstrs; i++) {
+        const struct instr *in = &p->instrs[i];
+        if (in->kind != INSTR_WAIT || p->instrs[in->start].with || program_goes_with(p, in))
+            continue;
+        forget(p, i);
+        return;
+    }
+}
+static void a_wait_of_a_group_is_forgotten(struct program *p)
+{
+    for (int i = 0; i < p->ninstrs; i++)
+        if (p->instrs[i].kind == INSTR_WAIT && p->instrs[p->instrs[i].start].with) {
+            forget(p, i);
+            return;
+        }
+}
+// The first START with others; `two`: with two or more.
+static struct instr *group_of_program(struct program *p, bool two)
+{
+    int i = 0;
+    while (p->instrs[i].kind != INSTR_START || p->instrs[i].with <= two ||
+           p->instrs[i].collective == RESHARD_ALL_REDUCE)
+        i++;
+    return &p->instrs[i];
+}
+static void a_group_of_two_kinds(struct program *p)
+{
+    group_of_program(p, false)[1].collective = RESHARD_ALL_TO_ALL;
+}
+static void a_group_of_two_communicators(struct program *p)
+{
+    group_of_program(p, false)[1].group = (struct dim_cut){0};
+}
+static void a_group_with_a_sum_of_stages(struct program *p)
+{
+    group_of_program(p, false)[1].stages = 3;
+}
+static void a_group_within_a_group(struct program *p)
+{
+    group_of_program(p, true)[1].with = 1;
+}
+static void a_group_with_what_is_no_start(struct program *p)
+{
+    struct instr *first = group_of_program(p, false);
+    first->with = (int)(&p->instrs[p->ninstrs - 1] - first);
+}
+static void two_of_a_group_in_one_buffer(struct program *p)
+{
+    struct instr *first = group_of_program(p, false);
+    first[1].in = first[1].out = first[0].out;
 }
 static void the_last_wait_is_forgotten(struct program *p)
 {
@@ -290,7 +340,14 @@ static const struct program_ill {
     void (*make)(struct program *p);
 } program_ills[] = {
     ILL(a_wait_is_forgotten, "touches a buffer"),
+    ILL(a_wait_of_a_group_is_forgotten, "out of order"),
     ILL(the_last_wait_is_forgotten, "touches a buffer"),
+    ILL(a_group_of_two_kinds, "cannot go with"),
+    ILL(a_group_of_two_communicators, "cannot go with"),
+    ILL(a_group_with_a_sum_of_stages, "cannot go with"),
+    ILL(a_group_within_a_group, "cannot go with"),
+    ILL(a_group_with_what_is_no_start, "cannot go with"),
+    ILL(two_of_a_group_in_one_buffer, "touches a buffer"),
     ILL(a_start_is_forgotten, "out of order"),
     ILL(a_wait_for_another_start, "out of order"),
     ILL(an_op_is_forgotten, "nobody wrote"),

@@ -52,21 +52,27 @@ static void published_models_take_what_is_known_of_them(void **state)
 // The hosts' transport, which counts what all ranks start.
 static struct counted {
     const struct collective *of;
-    uint64_t bytes; // 0: it receives
+    int sent; // of its calls
+    uint64_t bytes;
 } prepared[10000];
 static int nprepared;
 static int64_t starts;
 static uint64_t started;
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 
-static int prepare(struct fabric *f, int communicator, const struct collective_args *a,
+static int prepare(struct fabric *f, int communicator, const struct collective_args *calls, int n,
                    struct collective **out, struct err *e)
 {
-    int rc = host_transport.prepare(f, communicator, a, out, e);
+    int rc = host_transport.prepare(f, communicator, calls, n, out, e);
     pthread_mutex_lock(&mutex);
     PRE(nprepared < (int)(sizeof prepared / sizeof *prepared));
-    prepared[nprepared++] = (struct counted){
-        *out, a->op == COLLECTIVE_RECV ? 0 : (uint64_t)a->count * dtype_size(a->dtype)};
+    struct counted *one = &prepared[nprepared++];
+    *one = (struct counted){.of = *out};
+    for (int i = 0; i < n; i++)
+        if (calls[i].op != COLLECTIVE_RECV) {
+            one->sent++;
+            one->bytes += (uint64_t)calls[i].count * dtype_size(calls[i].dtype);
+        }
     pthread_mutex_unlock(&mutex);
     return rc;
 }
@@ -76,7 +82,7 @@ static int start(struct collective *c, struct stream_q *q, struct err *e)
     pthread_mutex_lock(&mutex);
     for (int i = 0; i < nprepared; i++)
         if (prepared[i].of == c) {
-            starts += prepared[i].bytes > 0;
+            starts += prepared[i].sent;
             started += prepared[i].bytes;
         }
     pthread_mutex_unlock(&mutex);

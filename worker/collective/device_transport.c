@@ -67,7 +67,8 @@ struct collective {
     struct list link;
     struct fabric *fabric;
     struct joined *on;
-    struct collective_args args;
+    const struct collective_args *calls; // one launch
+    int n;
     uint64_t number; // of those prepared
     struct event *ready, *done;
 };
@@ -128,14 +129,18 @@ static bool stops_within(struct fabric *f, int64_t ns)
     return stops;
 }
 
-static const char *find_name(const struct fabric *f, uint64_t number)
+// "layers/0/mlp/in/weight and 3 more"
+static void print_name(const struct fabric *f, uint64_t number, size_t size, char *out)
 {
-    const struct collective *found = NULL;
+    out[0] = 0;
     list_for_each (it, &f->prepared) {
         const struct collective *c = list_entry(it, struct collective, link);
-        found = c->number == number ? c : found;
+        const char *name = c->calls[0].name ? c->calls[0].name : "";
+        if (c->number == number && c->n > 1)
+            snprintf(out, size, "%s and %d more", name, c->n - 1);
+        else if (c->number == number)
+            snprintf(out, size, "%s", name);
     }
-    return found && found->args.name ? found->args.name : "";
 }
 
 // Brings the progress page up to the marks: how many collectives the device has entered and left, and
@@ -161,7 +166,7 @@ static void show_marks(struct fabric *f)
     if (!moved)
         return;
     world_lock(f->o.world);
-    snprintf(p->collective_text, sizeof p->collective_text, "%s", find_name(f, newest));
+    print_name(f, newest, sizeof p->collective_text, p->collective_text);
     atomic_fetch_add_explicit(&p->collective_entered, entered - f->entered, memory_order_relaxed);
     atomic_fetch_add_explicit(&p->collective_left, left - f->left, memory_order_relaxed);
     atomic_store_explicit(&p->heartbeat_ns, (uint64_t)clock_mono_ns(), memory_order_relaxed);
@@ -327,15 +332,17 @@ static int open_communicator(struct fabric *f, const char *name, const int *rank
     return rc ? rc : f->o.backend->stream.create(f->o.device, STREAM_URGENT, &j->q, e);
 }
 
-static int prepare_collective(struct fabric *f, int communicator, const struct collective_args *a,
-                              struct collective **out, struct err *e)
+static int prepare_collective(struct fabric *f, int communicator,
+                              const struct collective_args *calls, int n, struct collective **out,
+                              struct err *e)
 {
     const struct backend *b = f->o.backend;
     struct collective *c = heap_alloc(sizeof *c);
     list_append(&f->prepared, &c->link);
     c->fabric = f;
     c->on = &f->joined[communicator];
-    c->args = *a;
+    c->calls = calls;
+    c->n = n;
     c->number = f->nprepared++;
     *out = c;
     int rc = b->event.create(f->o.device, &c->ready, e);
@@ -406,7 +413,7 @@ static int warm_up(struct fabric *f, struct err *e)
     int rc = 0;
     list_for_each (it, &f->prepared) {
         struct collective *c = list_entry(it, struct collective, link);
-        unsigned kind = 1u << c->args.op;
+        unsigned kind = 1u << c->calls[0].op;
         if (!rc && !(c->on->warmed & kind))
             rc = start_collective(c, c->on->q, e);
         c->on->warmed |= kind;
@@ -456,7 +463,7 @@ static int settle_fabric(struct fabric *f, struct err *e)
 static int run_call(struct collective *c, struct err *e)
 {
     struct fabric *f = c->fabric;
-    int rc = f->by->run(c->on->devices, c->on->q, &c->args, 1, e);
+    int rc = f->by->run(c->on->devices, c->on->q, c->calls, c->n, e);
     if (rc == ERR_ABORTED)
         return report_lost(f, e);
     if (rc) {

@@ -21,9 +21,12 @@ struct collective {
     struct list link;
     const struct fabric *fabric;
     struct communicator *communicator;
-    struct collective_args args;
-    struct collective_ticket ticket;
-    struct staged *staged; // where the fabric stages
+    const struct collective_args *calls;
+    int n;
+    struct {
+        struct collective_ticket ticket;
+        struct staged *staged; // where the fabric stages
+    } of[];                    // of each call
 };
 
 static void close_fabric(struct fabric *f)
@@ -77,32 +80,42 @@ static int open_communicator(struct fabric *f, const char *name, const int *rank
     return rc;
 }
 
-static int prepare_collective(struct fabric *f, int communicator, const struct collective_args *a,
-                              struct collective **out, struct err *e)
+static int prepare_collective(struct fabric *f, int communicator,
+                              const struct collective_args *calls, int n, struct collective **out,
+                              struct err *e)
 {
-    struct collective *c = heap_alloc(sizeof *c);
+    struct collective *c = heap_alloc(sizeof *c + (size_t)n * sizeof *c->of);
+    int rc = 0;
     list_append(&f->prepared, &c->link);
     c->fabric = f;
     c->communicator = f->communicator[communicator];
-    c->args = *a;
+    c->calls = calls;
+    c->n = n;
     *out = c;
-    return f->staging ? staging_prepare(f->staging, c->communicator, a, &c->staged, e) : 0;
+    for (int i = 0; i < n && f->staging && !rc; i++)
+        rc = staging_prepare(f->staging, c->communicator, &calls[i], &c->of[i].staged, e);
+    return rc;
 }
 
-// Peers read the operand as soon as it is announced, so it must be there. What is received
-// overwrites only what was read.
+// Peers read an operand as soon as it is announced, so it must be there. What is received overwrites only
+// what was read.
 static int start_collective(struct collective *c, struct stream_q *q, struct err *e)
 {
-    if (c->staged)
-        return staging_start(c->staged, q, e);
-    int rc = c->fabric->o.backend->stream.sync(q, e);
-    return rc ? rc : collective_start(c->communicator, &c->args, &c->ticket, e);
+    const struct fabric *f = c->fabric;
+    int rc = f->staging ? 0 : f->o.backend->stream.sync(q, e);
+    for (int i = 0; i < c->n && !rc; i++)
+        rc = f->staging ? staging_start(c->of[i].staged, q, e)
+                        : collective_start(c->communicator, &c->calls[i], &c->of[i].ticket, e);
+    return rc;
 }
 
 static int wait_collective(struct collective *c, struct stream_q *q, struct err *e)
 {
-    return c->staged ? staging_wait(c->staged, q, e)
-                     : collective_wait(c->communicator, &c->ticket, e);
+    int rc = 0;
+    for (int i = 0; i < c->n && !rc; i++)
+        rc = c->fabric->staging ? staging_wait(c->of[i].staged, q, e)
+                                : collective_wait(c->communicator, &c->of[i].ticket, e);
+    return rc;
 }
 
 static int try_open(struct fabric *f, struct err *e)

@@ -36,7 +36,7 @@
 #include "worker/collective/collective.h"
 
 struct fabric;     // an opened transport: its own, as is the next
-struct collective; // one that was prepared; an instruction of a program
+struct collective; // prepared: one call, or a group of calls of one communicator
 
 struct fabric_options {
     struct world *world; // borrowed, as is all of this
@@ -71,8 +71,10 @@ struct transport {
     int (*communicator)(struct fabric *f, const char *name, const int *ranks, int n, int *out,
                         struct err *e);
 
-    // `a` has the device's addresses and lives as long as the fabric.
-    int (*prepare)(struct fabric *f, int communicator, const struct collective_args *a,
+    // What one start is to do: n calls, which touch different buffers. A transport of devices makes one
+    // launch of them; one of hosts starts them one by one. Their results are there together. `calls` have
+    // the device's addresses, and live as long as the fabric.
+    int (*prepare)(struct fabric *f, int communicator, const struct collective_args *calls, int n,
                    struct collective **out, struct err *e);
     // Optional. All ranks call it, after the last prepare and before the first start: makes ready what
     // would else be made by the first starts. What lies in the memory is zero, and so it stays.

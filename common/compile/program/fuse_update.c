@@ -9,15 +9,19 @@
 // the same in whatever order they run. Squares are added in the order of the instructions.
 #include "common/compile/program/fuse.h"
 
-static bool is_of_row(const struct instr *i)
+// What is no parameter or state may lie where an op before it reads.
+static bool is_of_row(const struct program *p, const struct instr *i)
 {
-    return i->kind == INSTR_OP && i->phase == PHASE_UPDATE && op_is(i->op, OP_RUNS_MANY);
+    bool is = i->kind == INSTR_OP && i->phase == PHASE_UPDATE && op_is(i->op, OP_RUNS_MANY);
+    for (int k = 0; k < i->nout && is; k++)
+        is = p->buffers[i->out[k].buffer].persistent;
+    return is;
 }
 
 // Whether `next` may run in the call that began with `first`.
-static bool may_join(const struct instr *first, const struct instr *next)
+static bool may_join(const struct program *p, const struct instr *first, const struct instr *next)
 {
-    if (!is_of_row(next) || next->op != first->op)
+    if (!is_of_row(p, next) || next->op != first->op)
         return false;
     return !op_is(first->op, OP_ACCUMULATES) ||
            (next->accumulate && next->out[0].buffer == first->out[0].buffer);
@@ -27,10 +31,10 @@ void fuse_updates(struct program *p)
 {
     for (int i = 0, end; i < p->ninstrs; i = end) {
         struct instr *first = &p->instrs[i];
-        for (end = i + 1; is_of_row(first) && end < p->ninstrs; end++)
-            if (!may_join(first, &p->instrs[end]))
+        for (end = i + 1; is_of_row(p, first) && end < p->ninstrs; end++)
+            if (!may_join(p, first, &p->instrs[end]))
                 break;
-        if (is_of_row(first))
+        if (is_of_row(p, first))
             first->with = end - i - 1;
     }
 }

@@ -18,7 +18,13 @@ struct unpack {
 
 struct pending { // a collective that runs
     int start;
-    bool within; // the one before it took it along (bucket.h)
+    bool within,
+        carried; // it goes with the one before it (bucket.h); a flat bucket carries it along
+};
+
+struct held { // a START of a bucket whose last is still to come
+    struct instr i;
+    struct view in, out;
 };
 
 struct lowering {
@@ -33,11 +39,12 @@ struct lowering {
     int **buffers;     // [root][m] → 1 + buffer, 0 if none yet; null for roots of other stages
     int workspace;     // buffer, −1 before an op wants one
     uint64_t *scratch; // node → 1 + the scratch bytes that it needs; 0: not computed yet
-    struct pending *pending;              // in the order of their starts
-    int npending, pending_cap, nlaunched; // `nlaunched` are not within another
-    int launch;                           // the last START that is not
-    int *open, nopen, open_cap;           // sends and receives that run
-    struct unpack *unpacks;               // results of collectives that no instruction has read
+    struct pending *pending;            // in the order of their starts
+    int npending, pending_cap, ncalled; // `ncalled` are not carried along
+    struct held *held;
+    int nheld, held_cap;
+    int *open, nopen, open_cap; // sends and receives that run
+    struct unpack *unpacks;     // results of collectives that no instruction has read
     int nunpacks, unpacks_cap;
     int scope, nscopes; // the scope of the last op, and how many there were so far
     const struct schedule *schedule;
@@ -45,59 +52,6 @@ struct lowering {
     struct id_list *runs, *receives;
     int nreceived; // slots whose receives are started
 };
-
-const char *program_name(enum program_kind k)
-{
-    static const char *const names[PROGRAM_KINDS] = {"train", "eval", "sample",
-                                                     "score", "fill", "step"};
-    return names[k];
-}
-
-int program_find(const struct program *p, const char *name)
-{
-    for (int i = 0; i < p->nbuffers; i++)
-        if (p->buffers[i].name && strcmp(p->buffers[i].name, name) == 0)
-            return i;
-    return -1;
-}
-
-void program_rows(const struct program *p, int rank, int64_t *first, int64_t *count)
-{
-    int64_t end = 0;
-    *first = INT64_MAX;
-    for (int b = 0; b < p->nbuffers; b++) {
-        int64_t start[MAX_DIMS];
-        if (p->buffers[b].source != VALUE_INPUT)
-            continue;
-        const struct value *v = &p->graph->values[p->buffers[b].value];
-        spec_start(&v->spec, &p->mesh, &v->shape, rank, start);
-        int64_t stop = start[0] + p->buffers[b].shape.dim[0];
-        *first = start[0] < *first ? start[0] : *first;
-        end = stop > end ? stop : end;
-    }
-    *count = end > *first ? end - *first : 0;
-}
-
-const struct op_attr *program_attr(const struct program *p, const struct instr *i)
-{
-    return i->attr ? i->attr : &p->graph->nodes[i->node].attr;
-}
-
-int64_t program_span(const struct program *p, const struct instr *start)
-{
-    const struct buffer *first = &p->buffers[start->out[0].buffer];
-    const struct buffer *last = &p->buffers[start[start->with].out[0].buffer];
-    return (int64_t)((last->offset - first->offset) / dtype_size(first->dtype)) +
-           shape_count(&last->shape);
-}
-
-bool program_goes_with(const struct program *p, const struct instr *i)
-{
-    const struct instr *s = i->kind == INSTR_WAIT ? &p->instrs[i->start] : i, *first = s;
-    while (first > p->instrs && first[-1].kind == INSTR_START && first[-1].with < s - first + 1)
-        first--;
-    return s->kind == INSTR_START && first > p->instrs && first[-1].kind == INSTR_START;
-}
 
 // ---- buffers -----------------------------------------------------------------------------------
 
@@ -215,10 +169,10 @@ static void wait_oldest(struct lowering *l)
         l->p->buffers[w.in[0].buffer].last = l->p->ninstrs;
         l->p->buffers[w.out[0].buffer].last = l->p->ninstrs;
         add_instr(l, &w); // its views are those of the start
+        l->ncalled -= !l->pending[0].carried;
         l->npending--;
         memmove(l->pending, l->pending + 1, sizeof *l->pending * (size_t)l->npending);
     } while (l->npending && l->pending[0].within);
-    l->nlaunched--;
 }
 
 static void wait_for_buffer(struct lowering *l, int buffer, bool writes);
@@ -343,14 +297,40 @@ static void wait_for_buffer(struct lowering *l, int buffer, bool writes)
 
 // ---- reshards ----
 
-// Whether the instruction before this one started its neighbour in a bucket.
-static bool joins_bucket(const struct lowering *l, const struct node *n)
+// Starts what is held: one after the other, and the first says how many go with it.
+static void start_held(struct lowering *l)
 {
-    const struct instr *before = l->p->ninstrs ? &l->p->instrs[l->p->ninstrs - 1] : NULL;
-    return n->bucket && before && before->kind == INSTR_START &&
-           l->g->nodes[before->node].bucket == n->bucket;
+    int n = l->nheld;
+    if (!n)
+        return;
+    l->held[0].i.with = n - 1;
+    bool flat = instr_is_flat(&l->held[0].i);
+    while (l->ncalled && l->ncalled + (flat ? 1 : n) > COLLECTIVES_OPEN)
+        wait_oldest(l);
+    for (int k = 0; k < n; k++) {
+        wait_sendrecvs(l, l->held[k].in.buffer, true);
+        wait_sendrecvs(l, l->held[k].out.buffer, true);
+    }
+    for (int k = 0; k < n; k++) {
+        struct held *h = &l->held[k];
+        struct buffer *touched[2] = {&l->p->buffers[h->in.buffer], &l->p->buffers[h->out.buffer]};
+        for (int t = 0; t < 2; t++) {
+            touched[t]->region = REGION_SHARED;
+            touched[t]->last = l->p->ninstrs;
+        }
+        bool carried = flat && k;
+        l->pending =
+            arena_grow(&l->maps, l->pending, sizeof *l->pending, l->npending, &l->pending_cap);
+        l->pending[l->npending++] = (struct pending){l->p->ninstrs, k > 0, carried};
+        l->ncalled += !carried;
+        h->i.in = &h->in;
+        h->i.out = &h->out;
+        emit_instr(l, &h->i);
+    }
+    l->nheld = 0;
 }
 
+// What is in a bucket is held until all of it is packed.
 static void start_collective(struct lowering *l, const struct node *n, struct instr i)
 {
     bool stages = n->kind == NODE_STAGE_SUM;
@@ -361,24 +341,10 @@ static void start_collective(struct lowering *l, const struct node *n, struct in
     i.group = n->step.cut;
     i.max = (l->g->values[n->in[0]].spec.partial_max & dim_axes(&i.group)) != 0;
     i.nin = i.nout = 1;
-    bool within = joins_bucket(l, n);
-    while (!within && l->nlaunched == COLLECTIVES_OPEN) // one more waits for the oldest of them
-        wait_oldest(l);
-    const int touched[2] = {i.in[0].buffer, i.out[0].buffer};
-    for (int k = 0; k < 2; k++)
-        wait_sendrecvs(l, touched[k], true);
-    for (int k = 0; k < 2; k++) {
-        l->p->buffers[touched[k]].region = REGION_SHARED;
-        l->p->buffers[touched[k]].last = l->p->ninstrs;
-    }
-    l->pending = arena_grow(&l->maps, l->pending, sizeof *l->pending, l->npending, &l->pending_cap);
-    l->pending[l->npending++] = (struct pending){l->p->ninstrs, within};
-    l->nlaunched += !within;
-    if (within)
-        l->p->instrs[l->launch].with++;
-    else
-        l->launch = l->p->ninstrs;
-    emit_instr(l, &i);
+    l->held = arena_grow(&l->maps, l->held, sizeof *l->held, l->nheld, &l->held_cap);
+    l->held[l->nheld++] = (struct held){i, i.in[0], i.out[0]};
+    if (!n->bucket)
+        start_held(l);
 }
 
 // A buffer for what a collective takes or leaves in the order of its coordinates.
@@ -543,6 +509,8 @@ static void emit_node(struct lowering *l, int node, int m)
     if ((n->when == LAST_MICROBATCH && m != l->microbatches - 1) ||
         (n->when == FIRST_MICROBATCH && m != 0))
         return;
+    if (l->nheld && l->g->nodes[l->held[0].i.node].bucket != n->bucket)
+        start_held(l);
     if (n->kind == NODE_SEND) {
         start_sendrecv(l, n, m, INSTR_SEND);
         return;
@@ -618,12 +586,12 @@ static void init_lowering(struct lowering *l)
     sharing_find(&l->sharing, l->g, l->mesh, l->part, l->stage, &l->maps);
 }
 
-// What is in one bucket lies in one place, and so lives as long.
+// What is in one flat bucket lies in one place, and so lives as long.
 static void join_lifetimes(struct program *p)
 {
     for (int i = 0; i < p->ninstrs; i++) {
         const struct instr *s = &p->instrs[i];
-        int n = s->kind == INSTR_START && s->with ? s->with + 1 : 0, first = i, last = i;
+        int n = s->kind == INSTR_START && instr_is_flat(s) ? s->with + 1 : 0, first = i, last = i;
         for (int k = 0; k < n; k++) {
             const struct buffer *b = &p->buffers[s[k].out[0].buffer];
             first = b->first < first ? b->first : first;
@@ -664,6 +632,7 @@ void lower_stage(const struct graph *g, const struct mesh *m, const struct stage
         const struct id_list *runs = find_nodes(&l, l.runs, slot.phase, slot.chunk);
         for (int k = 0; k < runs->n; k++)
             emit_node(&l, runs->at[k], slot.microbatch);
+        start_held(&l);
         unpack_old(&l, 0);
     }
     while (l.npending)

@@ -39,7 +39,7 @@ static int join_persistent(struct program *const *programs, int n, struct map *b
     return 0;
 }
 
-// Buffers of one bucket (bucket.h) lie one behind the other.
+// Buffers of one flat bucket (bucket.h) lie one behind the other.
 struct neighbours {
     int *next;    // buffer → the one behind it, −1
     bool *behind; // buffer → it lies behind another
@@ -52,7 +52,7 @@ static struct neighbours find_neighbours(const struct program *p, struct arena *
     for (int b = 0; b < p->nbuffers; b++)
         of.next[b] = -1;
     for (int i = 0; i < p->ninstrs; i++)
-        for (int k = 0; p->instrs[i].kind == INSTR_START && k < p->instrs[i].with; k++) {
+        for (int k = 0; instr_is_flat(&p->instrs[i]) && k < p->instrs[i].with; k++) {
             int next = p->instrs[i + k + 1].out[0].buffer;
             of.next[p->instrs[i + k].out[0].buffer] = next;
             of.behind[next] = true;

@@ -4,7 +4,7 @@
 // Buffers that live for the whole job come first, in a fixed order. Programs that have a buffer of
 // the same name share it (train and eval read the same parameters). Then come the temporaries, the
 // largest first (but where there are very many, long-lived ones before all others), each at the
-// lowest offset that is free for its lifetime. Those of a bucket (bucket.h) are placed as one, one
+// lowest offset that is free for its lifetime. Those of a flat bucket (bucket.h) are placed as one, one
 // behind the other. The programs' temporaries overlay each other; the
 // arena is as large as the largest needs. Caches last from run to run of the programs that have them; in a
 // job with others they lie among the temporaries of those, so that they hold anything when one of those

@@ -59,8 +59,8 @@ struct instr {
     int nin, nout;
     const struct view *in, *out;
     int workspace; // buffer, −1 for none
-    int with;      // so many instructions behind it go with it. OP: they may run in the same call
-        // (fuse.h); START: their buffers lie behind its own, one collective does them all
+    int with;      // so many instructions behind it go with it (fuse.h, bucket.h). OP: they may run
+        // in the same call; START: they are started at once, and waited for at once
     bool accumulate;
     axis_set owner; // counts at coordinate 0 of these axes only
     enum reshard_kind collective;
@@ -106,7 +106,13 @@ int program_find(const struct program *p, const char *name);
 // The batch positions of a microbatch that a rank reads: what covers its part of every input.
 void program_rows(const struct program *p, int rank, int64_t *first, int64_t *count);
 const struct op_attr *program_attr(const struct program *p, const struct instr *i);
-// How many elements the collective of a START works on, with those of the ones that go with it and
+// Whether a START and those that go with it are one collective, over their buffers, which lie one behind
+// the other; else each is one of a group.
+static inline bool instr_is_flat(const struct instr *i)
+{
+    return i->kind == INSTR_START && i->with && i->collective == RESHARD_ALL_REDUCE;
+}
+// How many elements the collective of a flat START works on, with those of the ones that go with it and
 // of what lies between their buffers, which nobody reads.
 int64_t program_span(const struct program *p, const struct instr *start);
 // Whether a START before it does what a START starts, or a WAIT waits for.

@@ -348,18 +348,21 @@ static int check_overlap(const struct program *p, struct err *e)
     return rc;
 }
 
-// An instruction must not touch what a collective still works on; what is being sent may be read.
+// An instruction must not touch what a collective still works on, nor write what it reads; what is being
+// sent may be read.
 static int check_open(const struct program *p, int at, const int *open, int nopen, struct err *e)
 {
     const struct instr *i = &p->instrs[at];
     for (int o = 0; o < nopen; o++) {
         const struct instr *s = &p->instrs[open[o]];
         bool sends = s->kind == INSTR_SEND;
-        int busy = sends ? s->in[0].buffer : s->out[0].buffer;
-        for (int k = sends ? i->nin : 0; k < i->nin + i->nout; k++)
-            if ((k < i->nin ? i->in[k] : i->out[k - i->nin]).buffer == busy)
+        for (int k = sends ? i->nin : 0; k < i->nin + i->nout; k++) {
+            int touched = (k < i->nin ? i->in[k] : i->out[k - i->nin]).buffer;
+            if ((!sends && touched == s->out[0].buffer) ||
+                (k >= i->nin && s->nin && touched == s->in[0].buffer))
                 return BAD("%s: instruction %d touches a buffer of the collective at %d",
                            program_name(p->kind), at, open[o]);
+        }
     }
     return 0;
 }
@@ -433,14 +436,17 @@ static int check_order(const struct program *p, struct err *e)
     return rc;
 }
 
-// Whether a START may be of one bucket with the one before it: they do the same, in place, and its buffer
-// is the next.
+// Whether a START may be of one bucket with the one before it: they do the same with the same ranks. Those
+// of a flat one do it in place, and its buffer is the next.
 static bool goes_with_before(const struct program *p, const struct instr *in)
 {
     const struct instr *before = in - 1;
-    if (in->kind != INSTR_START || in->with || in->collective != RESHARD_ALL_REDUCE ||
-        before->collective != in->collective || in->stages || before->stages ||
-        in->max != before->max || !dim_equal(&in->group, &before->group))
+    if (in->kind != INSTR_START || in->with || before->collective != in->collective || in->stages ||
+        before->stages || !dim_equal(&in->group, &before->group))
+        return false;
+    if (in->collective != RESHARD_ALL_REDUCE)
+        return true;
+    if (in->max != before->max)
         return false;
     for (int k = 0; k < 2; k++)
         if (in[-k].in->buffer != in[-k].out->buffer || in[-k].in->offset || in[-k].out->offset)

@@ -119,12 +119,13 @@ static int find_communicator(struct exec *x, struct group group, int *out, struc
     return rc;
 }
 
+// `calls` live as long as `x`.
 static int prepare_collective(struct exec *x, const struct program *p, struct bound *b,
-                              const struct collective_args *a, struct err *e)
+                              const struct collective_args *calls, int n, struct err *e)
 {
     int communicator;
     int rc = find_communicator(x, group_of(b->instr, p->stage), &communicator, e);
-    return rc ? rc : x->transport->prepare(x->fabric, communicator, a, &b->collective, e);
+    return rc ? rc : x->transport->prepare(x->fabric, communicator, calls, n, &b->collective, e);
 }
 
 // ---- binding -----------------------------------------------------------------------------------
@@ -173,7 +174,7 @@ static void bind_copy(const struct exec *x, const struct program *p, struct boun
     b->call.out[0] = make_tensor(x, p, i->out[0]);
 }
 
-static int bind_start(struct exec *x, const struct program *p, struct bound *b, struct err *e)
+static enum collective_op find_collective_op(const struct instr *i)
 {
     static const enum collective_op ops[RESHARD_KINDS] = {
         [RESHARD_REDUCE_SCATTER] = COLLECTIVE_REDUCE_SCATTER,
@@ -181,34 +182,37 @@ static int bind_start(struct exec *x, const struct program *p, struct bound *b, 
         [RESHARD_ALL_TO_ALL] = COLLECTIVE_ALL_TO_ALL,
         [RESHARD_ALL_REDUCE] = COLLECTIVE_ALL_REDUCE,
     };
-    const struct instr *i = b->instr;
-    struct tensor t = make_tensor(x, p, i->out[0]);
-    struct collective_args a = {.op = ops[i->collective],
-                                .reduce = i->max ? COLLECTIVE_MAX : COLLECTIVE_SUM,
-                                .dtype = t.dtype,
-                                .from = find_address(x, p, i->in[0]),
-                                .buf = t.data,
-                                .count = program_span(p, i),
-                                .name = p->graph->nodes[i->node].what};
-    if (i->with)
-        a.name = arena_printf(&x->arena, "%s and %d more", a.name, i->with);
-    return prepare_collective(x, p, b, &a, e);
+    if (i->kind == INSTR_START)
+        return ops[i->collective];
+    return i->kind == INSTR_SEND ? COLLECTIVE_SEND : COLLECTIVE_RECV;
 }
 
 // Send and recv have one name, with the microbatch in it: two ranks that send and receive in different
 // orders fail at once.
-static int bind_send_recv(struct exec *x, const struct program *p, struct bound *b, struct err *e)
+static int bind_collective(struct exec *x, const struct program *p, struct bound *b, struct err *e)
 {
-    const struct instr *i = b->instr;
-    bool sends = i->kind == INSTR_SEND;
-    struct tensor t = make_tensor(x, p, sends ? i->in[0] : i->out[0]);
-    struct collective_args a = {.op = sends ? COLLECTIVE_SEND : COLLECTIVE_RECV,
-                                .dtype = t.dtype,
-                                .buf = t.data,
-                                .count = shape_count(&t.shape),
-                                .name = arena_printf(&x->arena, "%s of microbatch %d",
-                                                     p->graph->nodes[i->node].what, i->microbatch)};
-    return prepare_collective(x, p, b, &a, e);
+    const struct instr *first = b->instr;
+    bool flat = instr_is_flat(first);
+    int n = flat ? 1 : 1 + first->with;
+    struct collective_args *calls = arena_array(&x->arena, struct collective_args, n);
+    for (int k = 0; k < n; k++) {
+        const struct instr *i = first + k;
+        struct tensor t = make_tensor(x, p, i->kind == INSTR_SEND ? i->in[0] : i->out[0]);
+        calls[k] =
+            (struct collective_args){.op = find_collective_op(i),
+                                     .reduce = i->max ? COLLECTIVE_MAX : COLLECTIVE_SUM,
+                                     .dtype = t.dtype,
+                                     .from = i->nin ? find_address(x, p, i->in[0]) : NULL,
+                                     .buf = t.data,
+                                     .count = flat ? program_span(p, i) : shape_count(&t.shape),
+                                     .name = p->graph->nodes[i->node].what};
+    }
+    if (flat)
+        calls->name = arena_printf(&x->arena, "%s and %d more", calls->name, first->with);
+    else if (first->kind != INSTR_START)
+        calls->name =
+            arena_printf(&x->arena, "%s of microbatch %d", calls->name, first->microbatch);
+    return prepare_collective(x, p, b, calls, n, e);
 }
 
 // Gathers, for each row of instructions that the backend runs by one call, the calls of all of them.
@@ -243,12 +247,10 @@ static int bind_program(struct exec *x, const struct program *p, struct loaded *
             bind_copy(x, p, b);
         else if (b->instr->kind == INSTR_OP)
             bind_op(x, p, b);
-        else if (b->instr->kind == INSTR_START && !program_goes_with(p, b->instr))
-            rc = bind_start(x, p, b, e);
-        else if (b->instr->kind == INSTR_SEND || b->instr->kind == INSTR_RECV)
-            rc = bind_send_recv(x, p, b, e);
         else if (b->instr->kind == INSTR_WAIT)
             b->collective = l->bound[b->instr->start].collective;
+        else if (b->instr->kind != INSTR_MARK && !program_goes_with(p, b->instr))
+            rc = bind_collective(x, p, b, e);
         if (rc)
             return rc;
     }
