@@ -65,6 +65,20 @@ def test_every_way_to_cut_a_layer_has_the_losses_that_it_has_through_the_hosts(p
     assert "from device to device, by NCCL 2.28.9" in far.log(0)
 
 
+@pytest.mark.skipif(not runs.LONG, reason="SKIPPED: WEFT_LONG: three runs of four ranks")
+def test_four_ranks_have_the_bits_of_a_launch_a_tensor_in_groups(place, cuda):
+    """More than two are summed in NCCL's own order, so the hosts' losses are near only."""
+    layout = {"mesh": {"fsdp": 4}, "train": {"microbatches": 2}}
+    alone, groups, near = (run_by(by, place, {**layout, "resources": {"bucket": size}}, f"{by}-{size}")
+                           for by, size in (("nccl", 0), ("nccl", 16), ("host", 16)))
+    for run in (alone, groups, near):
+        run.finish()
+    assert losses(alone) == losses(groups) and len(losses(groups)) == 3
+    assert "from device to device" in alone.log(0) and "from device to device" in groups.log(0)
+    for far, here in zip(losses(groups), losses(near)):
+        assert far == pytest.approx(here, rel=1e-5)
+
+
 def test_a_pipeline_goes_through_the_hosts_and_says_why(place, cuda):
     """Its stages start sends and receives in different orders on communicators that share ranks."""
     layout = {"mesh": {"pp": 2}, "train": {"microbatches": 2}}
