@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the end-to-end suites share beside tests/conftest.py."""
+import allocation
 import cluster
 import meshes
 import pytest
+import runs
 
 
 @pytest.fixture(scope="session")
@@ -12,6 +14,14 @@ def data(tmp_path_factory):
     meshes.put_classifier(place)
     meshes.put_text(place)
     return place
+
+
+@pytest.fixture(scope="session")
+def calm(tmp_path_factory, noise):
+    """What a job of two ranks comes to on one host, undisturbed."""
+    run = runs.Run(tmp_path_factory.mktemp("calm"), runs.busy_job(noise, 2, train__steps=allocation.STEPS), "mine")
+    assert runs.weft("run", str(run.file)).code == 0
+    return run.final()
 
 
 @pytest.fixture

@@ -16,16 +16,7 @@ import time
 import allocation
 import pytest
 import runs
-from allocation import Allocation, ended
-
-STEPS = 300
-
-
-@pytest.fixture(scope="module")
-def calm(tmp_path_factory, noise):
-    run = runs.Run(tmp_path_factory.mktemp("calm"), runs.busy_job(noise, 2, train__steps=STEPS), "mine")
-    assert runs.weft("run", str(run.file)).code == 0
-    return run.final()
+from allocation import STEPS, Allocation, ended
 
 
 @pytest.fixture

@@ -16,9 +16,8 @@ import subprocess
 import allocation
 import pytest
 import runs
-from allocation import ended
+from allocation import STEPS, ended
 
-STEPS = 300
 SECRET = re.compile(rb"(?<![0-9a-f])[0-9a-f]{32}(?![0-9a-f])")
 SSH = """#!/bin/sh
 # A host NAME is the folder hosts/NAME: what it is found by is in its bin, how it is entered in its file "enter".
@@ -62,13 +61,6 @@ class Hosts:
     def await_checkpoint(self, p):
         assert self.run.wait_until(lambda: p.poll() is not None or (self.run.stores() and self.run.checkpoints()))
         assert p.poll() is None, ended(p)
-
-
-@pytest.fixture(scope="module")
-def calm(tmp_path_factory, noise):
-    run = runs.Run(tmp_path_factory.mktemp("calm"), runs.busy_job(noise, 2, train__steps=STEPS), "mine")
-    assert runs.weft("run", str(run.file)).code == 0
-    return run.final()
 
 
 @pytest.fixture

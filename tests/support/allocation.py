@@ -6,6 +6,7 @@ import subprocess
 
 import runs
 
+STEPS = 300  # of the job that conftest's `calm` trains undisturbed
 OURS = ("SLURM_", "PET_", "JOB_COMPLETION_INDEX", "RANK", "WORLD_SIZE", "MASTER_", "LOCAL_", "WEFT_WAIT", "WEFT_SECRET_FILE")
 
 
