@@ -69,21 +69,19 @@ int folder_make(const char *path, struct err *e)
     return 0;
 }
 
-int folder_check_own(const char *path, bool may_link, struct err *e)
+// `own`: whether it is this user's alone.
+static int check_folder(const struct stat *st, const char *path, bool own, struct err *e)
 {
-    struct stat st;
-    if ((may_link ? stat : lstat)(path, &st))
-        return err_errno(e, ERR_INVALID, "cannot look at %s", path);
-    if (!S_ISDIR(st.st_mode))
-        return S_ISLNK(st.st_mode)
+    if (!S_ISDIR(st->st_mode))
+        return S_ISLNK(st->st_mode)
                    ? err_set(e, ERR_INVALID,
                              "%s is no folder but a link, which anybody may have put there", path)
                    : err_set(e, ERR_IO, "%s is no folder", path);
-    if (st.st_uid != geteuid())
+    if (own && st->st_uid != geteuid())
         return err_set(e, ERR_INVALID,
                        "%s belongs to user %u and this is user %u: what lies there is not believed",
-                       path, (unsigned)st.st_uid, (unsigned)geteuid());
-    if (st.st_mode & (S_IWGRP | S_IWOTH))
+                       path, (unsigned)st->st_uid, (unsigned)geteuid());
+    if (own && st->st_mode & (S_IWGRP | S_IWOTH))
         return err_set(e, ERR_INVALID,
                        "others may write to %s: what lies there is not believed; if all of it is "
                        "yours: chmod go-w %s",
@@ -91,13 +89,47 @@ int folder_check_own(const char *path, bool may_link, struct err *e)
     return 0;
 }
 
-int folder_sync(const char *path, struct err *e)
+int folder_check_own(const char *path, bool may_link, struct err *e)
 {
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    struct stat st;
+    if ((may_link ? stat : lstat)(path, &st))
+        return err_errno(e, ERR_INVALID, "cannot look at %s", path);
+    return check_folder(&st, path, true, e);
+}
+
+int folder_open(const char *path, bool own, int *fd, struct err *e)
+{
+    struct stat st;
+    *fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    int why = errno;
+    if (*fd < 0 && why == ENOENT)
+        return err_set(e, ERR_NOTFOUND, "there is no %s", path);
+    int failed =
+        *fd < 0 ? lstat(path, &st) : fstat(*fd, &st); // which kind it is errno does not say
+    int rc = failed ? err_errno(e, ERR_INVALID, "cannot look at %s", path)
+                    : check_folder(&st, path, own, e);
+    errno = why;
+    if (!rc && *fd < 0)
+        rc = err_errno(e, ERR_INVALID, "cannot open %s", path);
+    if (rc && *fd >= 0) {
+        close(*fd);
+        *fd = -1;
+    }
+    return rc;
+}
+
+static int sync_at(int dirfd, const char *path, struct err *e)
+{
+    int fd = openat(dirfd, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     int rc = fd < 0 || fsync(fd) ? err_errno(e, ERR_IO, "cannot sync %s", path) : 0;
     if (fd >= 0)
         close(fd);
     return rc;
+}
+
+int folder_sync(const char *path, struct err *e)
+{
+    return sync_at(AT_FDCWD, path, e);
 }
 
 int folder_write(const char *dir, const char *name, const char *text, enum folder_lasting lasting,
@@ -107,13 +139,13 @@ int folder_write(const char *dir, const char *name, const char *text, enum folde
 }
 
 // Opens what becomes DIR/name: a new file, whatever was left or laid there by others.
-static int open_new(const char *dir, const char *name, mode_t mode, char tmp[PATH_MAX], int *fd,
-                    struct err *e)
+static int open_new(int dirfd, const char *dir, const char *name, mode_t mode, char tmp[PATH_MAX],
+                    int *fd, struct err *e)
 {
     if (snprintf(tmp, PATH_MAX, "%s/.%s.new", dir, name) >= PATH_MAX)
         return err_set(e, ERR_INVALID, "the path %s is too long", dir);
-    unlink(tmp);
-    *fd = open(tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+    unlinkat(dirfd, tmp, 0);
+    *fd = openat(dirfd, tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
     return *fd < 0 ? err_errno(e, ERR_IO, "cannot make %s", tmp) : 0;
 }
 
@@ -121,7 +153,7 @@ int folder_check_write(const char *dir, const char *name, struct err *e)
 {
     char path[PATH_MAX], tmp[PATH_MAX];
     struct stat st;
-    int fd, rc = open_new(dir, name, 0600, tmp, &fd, e);
+    int fd, rc = open_new(AT_FDCWD, dir, name, 0600, tmp, &fd, e);
     if (rc)
         return rc;
     close(fd);
@@ -143,22 +175,28 @@ static bool write_all(int fd, const char *bytes, size_t len)
     return true;
 }
 
-int folder_write_bytes(const char *dir, const char *name, const void *bytes, size_t len,
-                       mode_t mode, enum folder_lasting lasting, struct err *e)
+int folder_write_at(int dirfd, const char *dir, const char *name, const void *bytes, size_t len,
+                    mode_t mode, enum folder_lasting lasting, struct err *e)
 {
     char path[PATH_MAX], tmp[PATH_MAX];
-    int fd, rc = open_new(dir, name, mode, tmp, &fd, e);
+    int fd, rc = open_new(dirfd, dir, name, mode, tmp, &fd, e);
     if (rc)
         return rc;
     snprintf(path, sizeof path, "%s/%s", dir, name);
     if (!write_all(fd, bytes, len) || (lasting == FOLDER_DURABLE && fsync(fd)))
         rc = err_errno(e, ERR_IO, "cannot write %s", tmp);
     close(fd);
-    if (!rc && rename(tmp, path))
+    if (!rc && renameat(dirfd, tmp, dirfd, path))
         rc = err_errno(e, ERR_IO, "cannot rename %s", tmp);
     if (rc)
-        unlink(tmp);
-    return rc || lasting == FOLDER_LOOSE ? rc : folder_sync(dir, e);
+        unlinkat(dirfd, tmp, 0);
+    return rc || lasting == FOLDER_LOOSE ? rc : sync_at(dirfd, dir, e);
+}
+
+int folder_write_bytes(const char *dir, const char *name, const void *bytes, size_t len,
+                       mode_t mode, enum folder_lasting lasting, struct err *e)
+{
+    return folder_write_at(AT_FDCWD, dir, name, bytes, len, mode, lasting, e);
 }
 
 int folder_read(const char *dir, const char *name, char *out, size_t size, struct err *e)

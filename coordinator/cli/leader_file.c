@@ -182,20 +182,8 @@ int leader_file_parse(const char *text, const struct leader_secret *secret, stru
 static int open_folder(const char *root, const struct leader_secret *secret, int *fd, struct err *e)
 {
     char path[PATH_LEN];
-    struct stat st;
     snprintf(path, sizeof path, "%s/.weft", root);
-    *fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (*fd < 0)
-        return errno == ENOENT ? err_set(e, ERR_NOTFOUND, "there is no %s", path)
-                               : err_errno(e, ERR_INVALID, "cannot open %s", path);
-    if (!*secret->text && (fstat(*fd, &st) || st.st_uid != geteuid() || st.st_mode & 022)) {
-        close(*fd);
-        *fd = -1;
-        return err_set(e, ERR_INVALID,
-                       "%s is not this user's alone: anybody may have written what lies in it",
-                       path);
-    }
-    return 0;
+    return folder_open(path, !*secret->text, fd, e);
 }
 
 static int open_file(const char *root, const char *name, const struct leader_secret *secret,
@@ -229,16 +217,19 @@ static int open_file(const char *root, const char *name, const struct leader_sec
 int leader_file_write(const char *root, const char *name, const struct leader_secret *secret,
                       const struct leader_file *f, struct err *e)
 {
-    char dir[PATH_LEN], file[128];
+    char path[PATH_LEN], file[128];
     struct buf text = {0};
-    snprintf(dir, sizeof dir, "%s/.weft", root);
+    int dir;
+    snprintf(path, sizeof path, "%s/.weft", root);
     snprintf(file, sizeof file, "%s.leader", name);
+    int rc = folder_make(path, e);
+    rc = rc ? rc : open_folder(root, secret, &dir, e);
+    if (rc)
+        return rc;
     leader_file_print(f, secret, &text);
-    int rc = folder_make(dir, e);
-    if (!rc && !*secret->text)
-        rc = folder_check_own(dir, false, e);
-    if (!rc)
-        rc = folder_write(dir, file, buf_str(&text), FOLDER_DURABLE, e);
+    if (folder_write_at(dir, ".", file, text.data, text.len, 0600, FOLDER_DURABLE, e))
+        rc = err_wrap(e, "%s", path);
+    close(dir);
     buf_clear(&text);
     return rc;
 }

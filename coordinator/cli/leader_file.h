@@ -12,7 +12,8 @@
 //
 // The mac is HMAC-SHA256 under the secret, the text of the file that WEFT_SECRET_FILE names, which all of
 // them have (of Kubernetes, a Secret). Then the token is sealed with it too, so that who reads or
-// writes the storage joins nothing and leads nobody, and owner and mode of the file do not matter.
+// writes the storage joins nothing and leads nobody, and owner and mode of the file do not matter. .weft
+// is no link in either case: what is written lies in that folder and nowhere else.
 // Without a secret the mac only shows a torn file, and the file must be this user's alone. The end is
 // appended, not renamed into place: network file systems show it to who opens the file from then on.
 // Inside coordinator/cli/ only.

@@ -54,6 +54,7 @@ int several_open(struct several *s, const struct job *job, const char *base, str
     int64_t devices = job->resources.devices;
     char root[4096], at[4200];
     bool below = dir[0] != '/';
+    int folder;
     s->wait_ns = WAIT_NS;
     if (wait && *wait && duration_read(wait, &s->wait_ns, e))
         return err_wrap(e, "WEFT_WAIT");
@@ -72,8 +73,11 @@ int several_open(struct several *s, const struct job *job, const char *base, str
     if (!realpath(root, s->root))
         snprintf(s->root, sizeof s->root, "%s", root);
     // What others could put there no start would believe, so that none is to follow.
-    if (!*s->secret.text && (!s->a.index || !access(at, F_OK)) && folder_check_own(at, false, e))
+    rc = folder_open(at, !*s->secret.text, &folder, e);
+    if (rc && !(rc == ERR_NOTFOUND && s->a.index))
         return err_wrap(e, "checkpoint.dir");
+    if (!rc)
+        close(folder);
     return make_place(s, e);
 }
 

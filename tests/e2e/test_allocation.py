@@ -233,6 +233,19 @@ def test_a_folder_that_others_may_write_to_ends_all_at_once_for_a_person(pair):
     assert pair.codes()[0] == [0, 0]
 
 
+def test_a_link_in_place_of_the_folder_is_followed_by_nobody(pair):
+    """Somebody else on the storage has made it; a secret is no reason to write where he likes."""
+    secret, elsewhere = pair.run.place / "secret", pair.run.place / "elsewhere"
+    secret.write_text("correct horse battery staple\n")
+    elsewhere.mkdir()
+    pair.file().parent.parent.mkdir()
+    pair.file().parent.symlink_to(elsewhere)
+    pair.start(WEFT_SECRET_FILE=str(secret))
+    codes, ends = pair.codes()
+    assert codes == [78, 78] and all("is no folder but a link" in e.err for e in ends), ends
+    assert not list(elsewhere.iterdir())
+
+
 @pytest.mark.parametrize("broken, code", [("gone", 66), ("cut short", 65)])
 def test_a_job_that_fails_for_its_data_ends_with_the_code_that_says_so(pair, noise, broken, code):
     """Its data breaks while it is stopped: what continues is not held against its files before its ranks are."""

@@ -138,6 +138,28 @@ static void only_this_users_own_is_believed(void **state)
     scratch_remove(&place);
 }
 
+// Who may make things in the folder of checkpoints leads nobody's writing elsewhere, with a secret either.
+static void a_link_in_place_of_the_folder_is_not_followed(void **state)
+{
+    (void)state;
+    struct scratch place;
+    scratch_make(&place);
+    const char *elsewhere = scratch_path(&place, "elsewhere");
+    const struct leader_secret *secrets[] = {&none, &ours};
+    struct leader_file f = example(), got;
+    assert_int_equal(mkdir(elsewhere, 0700), 0);
+    assert_int_equal(symlink(elsewhere, scratch_path(&place, ".weft")), 0);
+    for (int i = 0; i < 2; i++) {
+        struct err e = {0};
+        assert_int_equal(leader_file_write(place.dir, "job", secrets[i], &f, &e), ERR_INVALID);
+        assert_non_null(strstr(e.text, "is no folder but a link"));
+        assert_int_equal(leader_file_read(place.dir, "job", secrets[i], &got, &e), ERR_INVALID);
+        assert_int_equal(leader_file_end(place.dir, "job", secrets[i], f.id, 0, &e), ERR_INVALID);
+    }
+    assert_int_equal(rmdir(elsewhere), 0); // it is empty
+    scratch_remove(&place);
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
@@ -145,6 +167,7 @@ int main(void)
         cmocka_unit_test(another_secret_reads_nothing),
         cmocka_unit_test(a_torn_or_changed_file_is_refused),
         cmocka_unit_test(only_this_users_own_is_believed),
+        cmocka_unit_test(a_link_in_place_of_the_folder_is_not_followed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
