@@ -103,7 +103,7 @@ RANK_SRC    += $(addprefix save/,saver snapshot)
 RANK_SRC    += $(addprefix train/,train trainer job_history take_source inputs feed evaluate sampling choice algorithms asked pace device_use detail)
 RANK_SRC    := $(RANK_SRC:%=worker/rank/%.c)
 
-CLI_SRC     := main flags completion manual cli_link cli_print message_json progress log_order request resolved_job source_look data_files run_record run_left several run_lead run_agent up_order up_member run_history slurm_queue slurm_call slurm_record render_job time_limit run_begin own_coordinator own_worker stored job_rows job_scores held_text allocation leader_file local_ranks generation bar live job_curve
+CLI_SRC     := main flags completion manual cli_link cli_print message_json progress log_order request resolved_job source_look data_files run_record run_left several run_lead run_agent up_order up_member run_history run_place why_text slurm_queue slurm_call render_job time_limit run_begin own_coordinator own_worker stored job_rows job_scores held_text allocation leader_file local_ranks generation bar live job_curve
 # Each holds the verbs that its name says.
 CLI_SRC     += verb_act verb_data verb_delete verb_doctor verb_eval verb_files verb_generate verb_jobs verb_logs verb_metrics verb_model verb_plan verb_plot verb_render verb_run verb_sbatch verb_submit verb_up verb_watch verb_weights verb_why
 CLI_SRC     += render/cluster_facts render/kubernetes render/slurm render/systemd
@@ -186,7 +186,7 @@ PARITY_TESTS := jax
 CUDA_PARTS  := algos
 CUDA_RIGS   := products choices faults
 SIM_TESTS    := sim
-FUZZERS     := rows events weights json tokenizer jsonl index array job model plan shard manifest source frame up leader
+FUZZERS     := rows events weights json tokenizer jsonl index array job model plan shard manifest source frame up leader history slurm
 BENCHES     := kernels allreduce ckpt_write compile step
 # These link the service's libraries.
 SERVICE_BENCHES := hosts placement restart cancel
@@ -738,6 +738,8 @@ fuzz:
 # What a fuzzer takes besides libcommon's sources.
 FUZZ_WITH_events := worker/sinks/event_file.c
 FUZZ_WITH_leader := coordinator/cli/leader_file.c
+FUZZ_WITH_history := $(patsubst %,coordinator/cli/%.c,run_history why_text cli_print message_json) $(PROTO_C) $(SERVICE_C)
+FUZZ_WITH_slurm := $(patsubst %,coordinator/cli/%.c,slurm_queue slurm_call run_place allocation up_order)
 FUZZ_WITH_frame := common/attempt/frame.c $(PROTO_C)
 FUZZ_WITH_up    := tests/support/stored_row.c coordinator/serve/job_facts.c $(DECIDER_SRC) $(ATTEMPT_SRC) $(PROTO_C) $(SERVICE_C)
 $(BUILD)/fuzz/fuzz_%: tests/fuzz/fuzz_%.c $(COMMON_SRC) $(BUILD)/gen/model_texts.c | $(PROTO_C) $(SERVICE_C)

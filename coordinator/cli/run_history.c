@@ -13,31 +13,55 @@
 
 enum { WHY_HISTORY_MAX = 16 << 20, DIR_ROOM = 4200, FILE_ROOM = 80 };
 
-static int find_place(const char *root, const char *name, char dir[DIR_ROOM], char file[FILE_ROOM],
-                      struct err *e)
+static int open_folder(const char *root, const char *name, char file[FILE_ROOM], int *fd,
+                       struct err *e)
 {
+    char dir[DIR_ROOM];
     if ((size_t)snprintf(dir, DIR_ROOM, "%s/.weft", root) >= DIR_ROOM)
         return err_set(e, ERR_INVALID, "%.60s…: the path is too long", root);
     snprintf(file, FILE_ROOM, "%s.history", name);
-    return folder_check_own(dir, false, e);
+    return folder_open(dir, true, fd, e);
+}
+
+// Whether sums and differences of its numbers are numbers too. What no event has would be carried on as it is.
+static bool is_within_limits(const Weft__V1__WhyReply *r)
+{
+    bool is = r->n_events <= HISTORY_EVENTS && r->n_spent <= HISTORY_SPENT;
+    for (size_t i = 0; is && i < r->n_events; i++) {
+        const Weft__V1__Event *e = r->events[i];
+        is =
+            e->step >= -1 && e->step <= HISTORY_NUMBER && e->t_ms >= 0 && e->t_ms <= HISTORY_NUMBER;
+    }
+    for (size_t i = 0; is && i < r->n_spent; i++)
+        is = !r->spent[i]->base.n_unknown_fields && r->spent[i]->ms >= 0 &&
+             r->spent[i]->ms <= HISTORY_NUMBER;
+    return is;
+}
+
+int run_history_parse(const void *bytes, size_t len, Weft__V1__WhyReply **out, struct err *e)
+{
+    *out = weft__v1__why_reply__unpack(NULL, len, bytes);
+    if (*out && is_within_limits(*out))
+        return 0;
+    if (*out)
+        weft__v1__why_reply__free_unpacked(*out, NULL);
+    *out = NULL;
+    return err_set(e, ERR_DATA, "it is no history of a job");
 }
 
 int run_history_read(const char *root, const char *name, Weft__V1__WhyReply **out, struct err *e)
 {
-    char dir[DIR_ROOM], file[FILE_ROOM], path[DIR_ROOM + FILE_ROOM];
+    char file[FILE_ROOM];
     struct buf bytes = {0};
     *out = NULL;
-    if ((size_t)snprintf(dir, sizeof dir, "%s/.weft", root) < sizeof dir && access(dir, F_OK))
-        return err_set(e, ERR_NOTFOUND, "there is no %s", dir);
-    int rc = find_place(root, name, dir, file, e);
+    int fd, rc = open_folder(root, name, file, &fd, e);
     if (rc)
         return rc;
-    snprintf(path, sizeof path, "%s/%s", dir, file);
-    rc = folder_read_whole(AT_FDCWD, path, true, WHY_HISTORY_MAX, &bytes, e);
-    if (!rc) {
-        *out = weft__v1__why_reply__unpack(NULL, bytes.len, (const uint8_t *)buf_str(&bytes));
-        rc = *out ? 0 : err_set(e, ERR_DATA, "%s is no history of a job", path);
-    }
+    rc = folder_read_whole(fd, file, true, WHY_HISTORY_MAX, &bytes, e);
+    rc = rc ? rc : run_history_parse(buf_str(&bytes), bytes.len, out, e);
+    if (rc)
+        err_wrap(e, "%s/.weft/%s", root, file);
+    close(fd);
     buf_clear(&bytes);
     return rc;
 }
@@ -49,22 +73,21 @@ static size_t add_times(Weft__V1__Spent *all, const Weft__V1__WhyReply *r, size_
         size_t at = 0;
         while (at < n && strcmp(all[at].what, r->spent[i]->what) != 0)
             at++;
+        if (at == HISTORY_SPENT)
+            continue;
         if (at == n) {
             all[n] = *r->spent[i];
             all[n++].ms = 0;
         }
         all[at].ms += r->spent[i]->ms;
+        all[at].ms = all[at].ms < HISTORY_NUMBER ? all[at].ms : HISTORY_NUMBER;
     }
     return n;
 }
 
-int run_history_write(const char *root, const char *name, const Weft__V1__WhyReply *before,
-                      const Weft__V1__WhyReply *now, struct err *e)
+void run_history_pack(const Weft__V1__WhyReply *before, const Weft__V1__WhyReply *now,
+                      struct buf *out)
 {
-    char dir[DIR_ROOM], file[FILE_ROOM];
-    int rc = find_place(root, name, dir, file, e);
-    if (rc)
-        return rc;
     size_t nbefore = before ? before->n_events : 0, all = nbefore + now->n_events;
     size_t first = all > HISTORY_EVENTS ? all - HISTORY_EVENTS : 0;
     size_t nspent = (before ? before->n_spent : 0) + now->n_spent;
@@ -89,12 +112,26 @@ int run_history_write(const char *root, const char *name, const Weft__V1__WhyRep
         if (len <= WHY_HISTORY_MAX || first == all)
             break; // else texts are long, and nobody could read it
     }
-    uint8_t *bytes = heap_alloc(len + 1);
-    weft__v1__why_reply__pack(&whole, bytes);
-    rc = folder_write_bytes(dir, file, bytes, len, 0600, FOLDER_LOOSE, e);
-    free(bytes);
+    buf_reserve(out, len);
+    weft__v1__why_reply__pack(&whole, (uint8_t *)out->data + out->len);
+    out->len += len;
     free(events);
     free(spent);
     free(list);
+}
+
+// Durable: what a rename puts in the place of an older file must not be empty after a power loss.
+int run_history_write(const char *root, const char *name, const Weft__V1__WhyReply *before,
+                      const Weft__V1__WhyReply *now, struct err *e)
+{
+    char file[FILE_ROOM];
+    struct buf bytes = {0};
+    int fd, rc = open_folder(root, name, file, &fd, e);
+    if (rc)
+        return rc;
+    run_history_pack(before, now, &bytes);
+    rc = folder_write_at(fd, ".", file, bytes.data, bytes.len, 0600, FOLDER_DURABLE, e);
+    close(fd);
+    buf_clear(&bytes);
     return rc;
 }

@@ -26,8 +26,8 @@
 #include "common/plan/schema_list.h"
 #include "coordinator/cli/cli_link.h"
 #include "coordinator/cli/request.h"
+#include "coordinator/cli/run_place.h"
 #include "coordinator/cli/run_record.h"
-#include "coordinator/cli/slurm_record.h"
 
 enum {
     LOOK_MS = 1000,
@@ -378,7 +378,9 @@ static void *look_after(void *arg)
 int lead_begin(struct lead *l, const struct own_coordinator *o, int stop, struct err *e)
 {
     const struct tls_token what = {"worker", NULL, TOKEN_HOSTS, TOKEN_TTL_S};
+    const char *slurm = l->s.a.kind == ALLOCATION_SLURM ? getenv("SLURM_JOB_ID") : NULL;
     struct leader_file *f = &l->file;
+    struct err none = {0};
     if (l->s.a.kind == ALLOCATION_NONE)
         return CLIENT_OK;
     const char *port = strrchr(coord_daemon_bound(o->daemon, 1), ':');
@@ -393,10 +395,11 @@ int lead_begin(struct lead *l, const struct own_coordinator *o, int stop, struct
     rc = rc ? rc : tls_token_make(l->tls, &what, clock_wall_ms() / 1000, f->token, e);
     rc = rc ? rc : leader_file_write(l->s.root, l->s.name, &l->s.secret, f, e);
     l->published = !rc;
+    if (!rc && run_history_read(l->s.root, l->s.name, &l->before, &none) == ERR_DATA)
+        plain_error("what earlier starts did is not kept: %s", none.text);
+    // A pod's job file lies where nothing can be written.
     if (!rc)
-        (void)run_history_read(l->s.root, l->s.name, &l->before, NULL);
-    if (!rc && l->s.a.kind == ALLOCATION_SLURM && getenv("SLURM_JOB_ID"))
-        (void)slurm_record_write(l->base, l->s.name, getenv("SLURM_JOB_ID"), l->s.root, NULL);
+        (void)run_place_write(l->base, l->s.name, slurm ? slurm : "", l->s.root, NULL);
     if (!rc && pthread_create(&l->thread, NULL, look_after, l))
         rc = err_set(e, ERR_IO, "cannot start a thread");
     l->watches = !rc;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // weft sbatch: gives a job to Slurm, as the user who calls it. The batch script is that of `weft render --for
 // slurm`; what could only fail once its turn has come is refused here. By what is written beside the job
-// file `weft why` finds the run again (slurm_record.h).
+// file `weft why` finds the run again (run_place.h).
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,8 +13,8 @@
 #include "coordinator/cli/cli_print.h"
 #include "coordinator/cli/data_files.h"
 #include "coordinator/cli/render_job.h"
+#include "coordinator/cli/run_place.h"
 #include "coordinator/cli/slurm_call.h"
-#include "coordinator/cli/slurm_record.h"
 
 #define WAIT_NS (120 * CLOCK_S) // sbatch itself asks for a while where Slurm does not answer
 
@@ -51,8 +51,8 @@ static int check_data(const struct verb *v, const struct job *job, struct arena 
 }
 
 // Its answer is "ID" or "ID;CLUSTER".
-static int submit(const struct verb *v, const struct args *f, const char *script, char id[SLURM_ID],
-                  struct arena *a)
+static int submit(const struct verb *v, const struct args *f, const char *script,
+                  char id[RUN_PLACE_JOB], struct arena *a)
 {
     char **argv = arena_array(a, char *, f->npos + 2);
     struct buf answer = {0};
@@ -65,10 +65,10 @@ static int submit(const struct verb *v, const struct args *f, const char *script
     int rc = slurm_call(&(struct slurm_call){.argv = argv, .input = script, .wait_ns = WAIT_NS},
                         &answer, &e);
     size_t n = strspn(buf_str(&answer), "0123456789");
-    if (!rc && (!n || n >= SLURM_ID || !strchr("\n;", buf_str(&answer)[n])))
+    if (!rc && (!n || n >= RUN_PLACE_JOB || !strchr("\n;", buf_str(&answer)[n])))
         rc = err_set(&e, ERR_DATA, "sbatch answered '%.60s' and no number", buf_str(&answer));
     if (!rc)
-        snprintf(id, SLURM_ID, "%.*s", (int)n, buf_str(&answer));
+        snprintf(id, RUN_PLACE_JOB, "%.*s", (int)n, buf_str(&answer));
     buf_clear(&answer);
     if (rc)
         complain(v, e.text, rc == ERR_NOTFOUND ? getenv("PATH") : NULL,
@@ -106,7 +106,7 @@ int verb_sbatch(const struct verb *v, const struct args *f)
 {
     struct arena a = {0};
     struct rendered r = {0};
-    char id[SLURM_ID], program[PATH_MAX] = "";
+    char id[RUN_PLACE_JOB], program[PATH_MAX] = "";
     struct err e = {0};
     if (f->npos > 1 && f->pos[1][0] != '-')
         return usage(v, "behind JOB.yaml stand options of sbatch, after a --");
@@ -118,7 +118,7 @@ int verb_sbatch(const struct verb *v, const struct args *f)
     rc = rc ? rc : submit(v, f, buf_str(&r.text), id, &a);
     if (!rc) {
         print_submitted(f, &r, id);
-        if (slurm_record_write(r.options.folder, r.job.name, id, r.job.checkpoint.dir, &e))
+        if (run_place_write(r.options.folder, r.job.name, id, r.job.checkpoint.dir, &e))
             plain_error("weft sbatch: `weft why %s` will not find it: %s", r.job.name, e.text);
     }
     buf_clear(&r.text);

@@ -47,6 +47,10 @@ def test_it_trains_over_its_hosts_to_the_bits_of_one(place, noise, calm, schedul
     codes, ends = a.codes()
     assert codes == [0, 0], ends
     assert len(a.run.stores()) == 1
+    # Beside the job file, and where the checkpoints lie: a pod's job file lies in a folder that nobody writes to.
+    for folder in (place, a.file().parent.parent):
+        why = runs.weft("why", "test", cwd=folder)
+        assert why.code == 0 and "SUCCEEDED at step" in why.out and why.out.count("  submitted  ") == 2, why
 
 
 @pytest.mark.parametrize("seed", runs.seeds(1, 12))

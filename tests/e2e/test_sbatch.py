@@ -93,7 +93,7 @@ def test_why_joins_it_with_what_every_start_did(job):
 
 def test_the_newer_one_of_a_run_here_and_one_in_slurm_is_asked_about(job):
     assert sbatch(job).code == 0
-    record = job.place / ".weft/test.slurm"
+    record = job.place / ".weft/test.place"
     os.utime(record, (1, 1))
     assert runs.weft("run", str(job.file)).code == 0
     end = why(job, "echo must not be called >&2; exit 1")
@@ -103,19 +103,19 @@ def test_the_newer_one_of_a_run_here_and_one_in_slurm_is_asked_about(job):
     assert end.code == 0 and "Slurm's job 4711: PENDING" in end.out, end
 
 
-@pytest.mark.parametrize("record", ["", "job 1\n", "job x\nroot /a\n", "job 1\nroot a\n", "job 1\nroot /a\nroot /b\n", "job 1\nroot /" + "a" * 5000])
+@pytest.mark.parametrize("record", ["", "job 1\n", "root /a\njob x\n", "root a\njob 1\n", "root /a\nroot /b\n", "root /a\njob 1", "root /" + "a" * 5000 + "\n"])
 def test_a_record_that_is_none_is_refused_by_its_name(job, record):
     (job.place / ".weft").mkdir(mode=0o700)
-    (job.place / ".weft/test.slurm").write_text(record)
+    (job.place / ".weft/test.place").write_text(record)
     end = why(job, "echo must not be called >&2", "--coordinator", "unix:nowhere")
-    assert "test.slurm" not in end.err, end
+    assert "test.place" not in end.err, end
     end = why(job, "echo must not be called >&2")
-    assert end.code != 0 and ".weft/test.slurm" in end.err and "must not" not in end.err, end
+    assert end.code != 0 and ".weft/test.place" in end.err and "must not" not in end.err, end
 
 
 def test_a_record_in_a_folder_of_others_is_not_opened(job):
     (job.place / ".weft").mkdir()
-    os.mkfifo(job.place / ".weft/test.slurm")  # whoever opens it waits
+    os.mkfifo(job.place / ".weft/test.place")  # whoever opens it waits
     (job.place / ".weft").chmod(0o777)
     end = why(job, "echo must not be called >&2")
     assert end.code != 0 and "others may write to ./.weft" in end.err and "must not" not in end.err, end
@@ -133,8 +133,8 @@ def test_it_submits_what_render_prints_and_says_what_to_do_next(job):
     rendered = runs.weft("render", "--for", "slurm", str(job.file), "--per-node", "2", "-s", "train.steps=7").out
     # The nodes run this very program, which need not be in PATH there.
     assert (job.place / "got-script").read_text() == rendered.replace(" weft run ", f" '{os.path.realpath(runs.WEFT)}' run ")
-    record = job.place / ".weft/test.slurm"
-    assert record.read_text() == f"job 4711\nroot {job.place}/mine-ckpt\n" and record.stat().st_mode & 0o777 == 0o600
+    record = job.place / ".weft/test.place"
+    assert record.read_text() == f"root {job.place}/mine-ckpt\njob 4711\n" and record.stat().st_mode & 0o777 == 0o600
     end = sbatch(job, answer="echo '4712;north'")
     assert end.code == 0 and end.out.startswith("4712  test: 1 node, 4 devices on each") and "weft why test" in end.out, end
 

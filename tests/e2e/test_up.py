@@ -89,6 +89,8 @@ def test_it_trains_on_its_hosts_to_the_bits_of_one(two, calm):
     assert two.run.final() == calm and two.none_is_left()
     again = ended(two.up("-s", f"train.steps={STEPS + 10}"))
     assert again.code == 0 and two.run.checkpoints()[-1].step == STEPS + 10, again
+    why = runs.weft("why", "test", cwd=two.run.place)
+    assert why.code == 0 and f"SUCCEEDED at step {STEPS + 10}" in why.out and why.out.count("  submitted  ") == 2, why
 
 
 def test_its_json_is_the_leaders(two):

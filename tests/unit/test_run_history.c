@@ -82,11 +82,53 @@ static void long_texts_leave_room_for_fewer(void **state)
     weft__v1__why_reply__free_unpacked(got, NULL);
 }
 
+static int read_packed(const Weft__V1__WhyReply *r)
+{
+    struct buf bytes = {0};
+    Weft__V1__WhyReply *got;
+    size_t n = weft__v1__why_reply__get_packed_size(r);
+    buf_reserve(&bytes, n);
+    weft__v1__why_reply__pack(r, (uint8_t *)bytes.data);
+    int rc = run_history_parse(bytes.data, n, &got, NULL);
+    if (!rc)
+        weft__v1__why_reply__free_unpacked(got, NULL);
+    buf_clear(&bytes);
+    return rc;
+}
+
+// Numbers that have no sum, and more kinds of time than there are.
+static void what_no_start_can_have_done_is_refused(void **state)
+{
+    (void)state;
+    static struct start s;
+    static Weft__V1__Spent *many[HISTORY_SPENT + 1];
+    fill(&s, 0, 1);
+    const struct {
+        int64_t *number, least, most;
+    } rows[] = {{&s.running.ms, 0, HISTORY_NUMBER},
+                {&s.event[7].t_ms, 0, HISTORY_NUMBER},
+                {&s.event[7].step, -1, HISTORY_NUMBER}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        for (int k = 0; k < 4; k++) {
+            *rows[i].number = k < 2 ? rows[i].least - k : rows[i].most + k - 2;
+            assert_int_equal(read_packed(&s.reply), k % 2 ? ERR_DATA : 0);
+        }
+        *rows[i].number = 0;
+    }
+    for (int i = 0; i <= HISTORY_SPENT; i++)
+        many[i] = &s.running;
+    s.reply.spent = many;
+    for (s.reply.n_spent = HISTORY_SPENT; s.reply.n_spent <= HISTORY_SPENT + 1; s.reply.n_spent++)
+        assert_int_equal(read_packed(&s.reply), s.reply.n_spent > HISTORY_SPENT ? ERR_DATA : 0);
+    free(s.text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_newest_events_of_all_starts_are_kept),
         cmocka_unit_test(long_texts_leave_room_for_fewer),
+        cmocka_unit_test(what_no_start_can_have_done_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
