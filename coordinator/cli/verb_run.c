@@ -645,6 +645,8 @@ static int run_job(struct run *r)
     if (rc == CLIENT_INTERRUPTED && r->late)
         rc = SEVERAL_AGAIN;
     rc = rc == CLIENT_FAILED && r->progress.failure ? r->progress.failure : rc;
+    if (rc == CLIENT_FAILED && r->lead.s.a.kind && r->progress.state == WEFT__V1__JOB_STATE__HELD)
+        rc = SEVERAL_PERSON;
     rc = lead_end(&r->lead, rc, r->worker.signal);
     cli_link_close(&r->link);
     stop_coordinator(r, true);

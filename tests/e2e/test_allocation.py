@@ -267,6 +267,17 @@ def test_a_job_that_fails_for_its_data_ends_with_the_code_that_says_so(pair, noi
     assert codes == [code, code] and "FAILED" in ends[0].out, ends
 
 
+def test_a_job_that_is_held_is_not_started_again(pair):
+    """It waits for a person: each start would spend the budget of restarts once more, and find the storage as full."""
+    pair.start("-s", "train.steps=1000000")
+    await_checkpoint(pair)
+    (folder,) = pair.run.place.glob("node-0/weft-*/test-*/.weft/test")
+    held = runs.weft("hold", "test", "--coordinator", str(folder))
+    assert held.code == 0, held
+    codes, ends = pair.codes()
+    assert codes == [78, 78] and "HELD" in ends[0].out, ends
+
+
 # ---- who stands before the door ---------------------------------------------------------------------
 
 

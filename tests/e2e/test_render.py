@@ -297,6 +297,29 @@ def test_the_script_queues_again_what_may_end_otherwise(job, tmp_path, codes, ag
     assert run_script(tmp_path, script)[0] == 0 and not list(tmp_path.glob("*.failures"))
 
 
+@pytest.mark.parametrize("said, environment, code", [
+    ("slurm 7.0 start 0\nended 75 x\n", {}, 75), ("slurm 7.12 start 0\nended 65 x\n", {}, 65), ("slurm 7.0 start 0\nended 0 x\n", {}, 0),
+    ("slurm 7.0 start 2\nended 78 x\n", {"SLURM_RESTART_COUNT": "2"}, 78), ("slurm 7.0 start 0\nended 75 x\n", {"SLURM_ARRAY_TASK_ID": "3"}, 75),
+    ("slurm 7.0 start 1\nended 75 x\n", {}, 137), ("slurm 17.0 start 0\nended 75 x\n", {}, 137), ("slurm 7.0 start 0\n", {}, 137), ("", {}, 137),
+    ("slurm 7.0 start 0\nended 75; x\n", {}, 137), ("another's", {}, 137), ("fifo", {}, 137)])  # fmt: skip
+def test_the_leader_s_code_decides_where_another_node_ends_with_a_higher_one(tmp_path, said, environment, code):
+    """Where it lived to write it, of this very start and into a file of this user's."""
+    job = write(tmp_path / "it's $(x)")
+    folder = tmp_path / "it's $(x)/ckpt/.weft"
+    folder.mkdir(parents=True)
+    file = folder / ("j-3.leader" if environment.get("SLURM_ARRAY_TASK_ID") else "j.leader")
+    if said == "fifo":
+        os.mkfifo(file)
+    else:
+        file.write_text("weft leader 1\nallocation " + said.replace("another's", "slurm 7.0 start 0\nended 75 x\n"))
+    if said == "another's":
+        if os.geteuid():
+            pytest.skip("SKIP: only root makes a file of another user's")
+        os.chown(file, 65534, 65534)
+    end, _, scontrol = run_script(tmp_path, render("slurm", job), 137, **environment)
+    assert (end, scontrol) == (code, None if code in (0, 65, 78) else ["requeue", "7"])
+
+
 def test_the_script_passes_any_path_and_setting_on(tmp_path):
     job = write(tmp_path / HOSTILE, file=f"{HOSTILE.replace('/', '')}.yaml")
     script = render("slurm", job, "-s", 'tags=[a, "b"]')

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A batch script for Slurm: one task a node, each `weft run`. Slurm's --signal reaches the tasks before the
 // time limit, and preemption's grace does; a job that ends within either is not queued again by Slurm
-// itself, so the script does it on 75.
+// itself, so the script does it on 75. The leader's code is read from its own file (leader_file.h): srun
+// ends with the highest of all nodes, as 137 of one that was killed. The file is believed where it is
+// this user's and of this very start.
 #include <inttypes.h>
 
 #include "coordinator/cli/render/cluster_facts.h"
@@ -51,10 +53,20 @@ int render_slurm(const struct render_facts *f, struct arena *a, struct buf *out,
                f->stop_s, f->name, f->job->name, f->cores, // srun inherits no --cpus-per-task
                f->stop_s); // once one has ended, the node of another may be lost
     render_command(f, print_word, " \"$@\"", out);
+    buf_puts(out, "\ncode=$? said=\nfile=");
+    if (f->job->checkpoint.dir[0] != '/') {
+        print_word(f->o->folder, out);
+        buf_putc(out, '/');
+    }
+    print_word(f->job->checkpoint.dir, out);
     buf_printf(
         out,
-        "\n"
-        "code=$?\n"
+        "/.weft/%s${SLURM_ARRAY_TASK_ID:+-$SLURM_ARRAY_TASK_ID}.leader\n"
+        "[ ! -f \"$file\" ] || [ ! -O \"$file\" ] || said=$(sed -n \"/^allocation slurm "
+        "$SLURM_JOB_ID"
+        "\\.[0-9]* start ${SLURM_RESTART_COUNT:-0}\\$/,\\$s/^ended \\([0-9]*\\) .*/\\1/p\" "
+        "\"$file\")\n"
+        "code=${said:-$code} # the leader's; srun has the highest of all nodes\n"
         "failures=%s-$SLURM_JOB_ID.failures # Slurm's own count has preemptions and time limits "
         "too\n"
         "case $code in\n"
@@ -64,6 +76,6 @@ int render_slurm(const struct render_facts *f, struct arena *a, struct buf *out,
         "   [ \"$(wc -l <$failures)\" -gt %" PRId64 " ] || scontrol requeue \"$SLURM_JOB_ID\" ;;\n"
         "esac\n"
         "exit $code\n",
-        f->name, f->job->restart.budget);
+        f->job->name, f->name, f->job->restart.budget);
     return 0;
 }
