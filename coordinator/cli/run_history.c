@@ -23,7 +23,8 @@ static int open_folder(const char *root, const char *name, char file[FILE_ROOM],
     return folder_open(dir, true, fd, e);
 }
 
-// Whether sums and differences of its numbers are numbers too. What no event has would be carried on as it is.
+// Whether sums and differences of its numbers are numbers too. Fields that no event
+// has would be carried on.
 static bool is_within_limits(const Weft__V1__WhyReply *r)
 {
     bool is = r->n_events <= HISTORY_EVENTS && r->n_spent <= HISTORY_SPENT;

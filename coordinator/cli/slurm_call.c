@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -14,6 +15,8 @@
 #include "common/base/clock.h"
 #include "common/base/system.h"
 
+#define HEAR_NS (100 * CLOCK_MS)
+#define END_NS  (5 * CLOCK_S)
 enum { SLURM_ANSWER_MAX = 65536 };
 
 static int open_input(const char *text, int *fd, struct err *e)
@@ -25,14 +28,43 @@ static int open_input(const char *text, int *fd, struct err *e)
     return 0;
 }
 
+// Reads until its end, as far as it is waited for. Returns whether that came; *signal: the one that was
+// passed on, 0: none.
+static bool hear(const struct slurm_call *c, int from, pid_t pid, struct buf *out, int *signal)
+{
+    int64_t until = clock_mono_ns() + c->wait_ns;
+    bool heard = !c->heard;
+    *signal = 0;
+    for (;;) {
+        struct signalfd_siginfo s;
+        int64_t now = clock_mono_ns(),
+                look = c->heard && now + HEAR_NS < until ? now + HEAR_NS : until;
+        bool whole = child_read(from, SLURM_ANSWER_MAX, look, out);
+        if (!heard && (whole ? out->len > 0 : strchr(buf_str(out), '\n') != NULL)) {
+            heard = true;
+            until = INT64_MAX;
+            c->heard(c->ctx, buf_str(out));
+        }
+        if (whole || out->len > SLURM_ANSWER_MAX || clock_mono_ns() >= until)
+            return whole;
+        if (c->heard && read(c->signals, &s, sizeof s) == (ssize_t)sizeof s) {
+            *signal = (int)s.ssi_signo;
+            (void)kill(-pid, *signal);
+            until = clock_mono_ns() + END_NS;
+        }
+    }
+}
+
 static int take_answer(const struct slurm_call *c, int from, pid_t pid, struct buf *out,
                        struct err *e)
 {
-    int status = 0;
-    bool whole = child_read(from, SLURM_ANSWER_MAX, clock_mono_ns() + c->wait_ns, out);
+    int status = 0, signal;
+    bool whole = hear(c, from, pid, out, &signal);
     bool ended = child_end(pid, whole ? CLOCK_S : 0, &status);
     if (out->len > SLURM_ANSWER_MAX)
         return 0;
+    if (signal)
+        return err_set(e, ERR_ABORTED, "%s was interrupted", c->argv[0]);
     if (!whole || !ended)
         return err_set(e, ERR_TIMEOUT, "%s did not answer within %lld s", c->argv[0],
                        (long long)(c->wait_ns / CLOCK_S));

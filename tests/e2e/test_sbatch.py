@@ -3,6 +3,7 @@
 sbatch here; tests/e2e/test_slurm.py has the real one."""
 import json
 import os
+import signal
 import subprocess
 
 import allocation
@@ -21,15 +22,19 @@ def job(tmp_path, toy):
     return runs.Run(tmp_path, runs.job(toy, 4), "mine")
 
 
-def sbatch(job, *words, answer="echo 4711", **env):
+def start_sbatch(job, *words, answer="echo 4711", **env):
     tools = job.place / "tools"
     tools.mkdir(exist_ok=True)
     if answer:
         (tools / "sbatch").write_text(SBATCH.format(answer=answer))
         (tools / "sbatch").chmod(0o755)
-    end = subprocess.run([runs.WEFT, "sbatch", str(job.file), *words], capture_output=True, text=True, cwd=job.place,
-                         env={**allocation.clean(), "PATH": f"{tools}:/usr/bin:/bin" if answer else str(tools), **env})  # fmt: skip
-    return runs.Ended(end.returncode, end.stdout, end.stderr)
+    return runs.watch_over(subprocess.Popen(
+        [runs.WEFT, "sbatch", str(job.file), *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=job.place,
+        env={**allocation.clean(), "PATH": f"{tools}:/usr/bin:/bin" if answer else str(tools), **env}))  # fmt: skip
+
+
+def sbatch(job, *words, **more):
+    return allocation.ended(start_sbatch(job, *words, **more))
 
 
 # ---- weft why ---------------------------------------------------------------------------------------
@@ -155,3 +160,22 @@ def test_what_could_only_fail_is_refused_before_it_waits(job, words, env, answer
     assert end.code == code and says in end.err and not end.out, end
     assert not (job.place / ".weft").exists()
     assert (job.place / "got-script").exists() == (code == 4 and answer is not None)
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("answer, says", [("echo 4711", "job 4711 stays in Slurm's queue; scancel 4711 ends it"), (":", "`squeue --me` shows whether")])
+def test_an_interruption_ends_sbatch_too_and_says_what_becomes_of_the_job(job, sent, answer, says):
+    p = start_sbatch(job, "--", "--wait", answer=f"{answer}; echo $$ >got-pid; exec sleep 1000")
+    assert job.wait_until(lambda: p.poll() is not None or ((job.place / "got-pid").exists() and (job.place / "got-pid").read_text()))
+    pid = int((job.place / "got-pid").read_text())
+    if answer != ":":  # it is said at once, however long sbatch waits
+        assert p.stdout.readline().startswith("4711  test: ")
+    p.send_signal(sent)
+    end = allocation.ended(p)
+    assert end.code == 130 and says in end.err and not runs.alive(pid), end
+    assert (job.place / ".weft/test.place").exists() == (answer != ":")
+
+
+def test_a_job_that_sbatch_waits_for_and_that_fails_is_one_that_was_submitted(job):
+    end = sbatch(job, "--", "--wait", answer="echo 4711; sleep 1; exit 3")
+    assert end.code == 1 and end.out.startswith("4711  test: ") and "sbatch ended with 3" in end.err, end

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fuzz target: any bytes as what a job did in allocations. What is accepted is printed as `weft why` prints it,
-// joined with another start's, and read again.
+// Fuzz target: any bytes as what a job did in allocations. What is accepted is printed as `weft why`
+// does, joined with another start's, and read again.
 #include <stdlib.h>
 
 #include "common/base/heap.h"
