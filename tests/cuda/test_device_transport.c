@@ -8,10 +8,12 @@
 #include "tests/ops/rig.h"
 #include "tests/unit/collective_ranks.h"
 #include "worker/collective/transport.h"
+#include "worker/collective/world.h"
 
-enum { PAIR = 2, COUNT = 5000, GROUPS = 2, WARM = GROUPS, TURNS = 20 };
+enum { PAIR = 2, COUNT = 5000, GROUPS = 2, CALLS = 2, FIRST = 1000, WARM = GROUPS, TURNS = 20 };
 
-// One rank's. Two communicators share both ranks, so all start their calls in one order.
+// One rank's. Two communicators share both ranks, so all start their calls in one order. What the second
+// starts is a group of two calls.
 struct side {
     struct world *world;
     const struct backend *b;
@@ -19,7 +21,7 @@ struct side {
     struct device *d;
     struct stream_q *q;
     struct fabric *f;
-    struct collective_args args[GROUPS];
+    struct collective_args args[GROUPS][CALLS];
     struct collective *sum[GROUPS];
     float *region; // the device's: COUNT elements a group
     float host[GROUPS * COUNT];
@@ -55,15 +57,18 @@ static void open_side(const char *scene, const char *others)
     DO(s->t->memory(s->f, sizeof s->host, (void **)&s->region, &e));
     DO(s->b->stream.fill_zero(s->q, s->region, sizeof s->host, &e));
     for (int k = 0; k < GROUPS; k++) {
-        int number = -1;
-        s->args[k] = (struct collective_args){.op = COLLECTIVE_ALL_REDUCE,
-                                              .dtype = DT_F32,
-                                              .buf = s->region + k * COUNT,
-                                              .count = COUNT,
-                                              .name = names[k]};
+        int number = -1, calls = 1 + k;
+        s->args[k][0] = (struct collective_args){.op = COLLECTIVE_ALL_REDUCE,
+                                                 .dtype = DT_F32,
+                                                 .buf = s->region + k * COUNT,
+                                                 .count = calls == 1 ? COUNT : FIRST,
+                                                 .name = names[k]};
+        s->args[k][1] = s->args[k][0];
+        s->args[k][1].buf = s->region + k * COUNT + FIRST;
+        s->args[k][1].count = COUNT - FIRST;
         DO(s->t->communicator(s->f, names[k], ranks, PAIR, &number, &e));
         CHECK(number == k);
-        DO(s->t->prepare(s->f, k, &s->args[k], &s->sum[k], &e));
+        DO(s->t->prepare(s->f, k, s->args[k], calls, &s->sum[k], &e));
     }
 }
 
@@ -260,20 +265,32 @@ static void an_error_that_nccl_reports_to_one_rank_ends_all(void **state)
     test_run(PAIR, NULL, 0, rank_of_remote_error);
 }
 
+static bool is_in_group(void)
+{
+    world_lock(side.world);
+    bool is = page.collective_entered > page.collective_left &&
+              !strcmp(page.collective_text, "fsdp and 1 more");
+    world_unlock(side.world);
+    return is;
+}
+
+// Aborts once the page says where the device is.
 static void *abort_soon(void *arg)
 {
     (void)arg;
     test_await("sums0");
+    while (!is_in_group())
+        usleep(1000);
     world_abort(side.world, "the job was stopped");
     return NULL;
 }
 
-// Rank 1 never comes out of a call, so rank 0 waits on the device when the abort comes.
+// Rank 1 never comes out of a group, so rank 0 waits on the device when the abort comes.
 static void rank_of_abort(void)
 {
     struct err e;
     pthread_t thread;
-    open_and_settle("", "nccl_hang:7");
+    open_and_settle("", "nccl_hang:8");
     if (test_rank == 0)
         CHECK(!pthread_create(&thread, NULL, abort_soon, NULL));
     CHECK(add_up_until_lost(&e));
