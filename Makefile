@@ -483,7 +483,7 @@ $(BUILD)/tests/cuda/libweft_cuda.so: $(call emulated_obj,$(CUDA_SRC) $(CUDA_CU) 
 # ---- tests -------------------------------------------------------------------------------------
 # What tests share: the f64 interpreter, the plain reference ops, the rig that loads a backend.
 TEST_SRC := tests/support/interp.c tests/support/replay.c tests/support/rank_threads.c tests/support/fake_world.c tests/support/late_transport.c tests/support/random_graph.c tests/support/random_text.c tests/support/random_text_loss.c tests/support/named.c worker/local_leader.c
-TEST_SRC += tests/ops/reference.c tests/ops/reference_heads.c tests/ops/reference_step.c tests/ops/reference_route.c tests/ops/rig.c
+TEST_SRC += tests/ops/reference.c tests/ops/reference_product.c tests/ops/reference_heads.c tests/ops/reference_step.c tests/ops/reference_route.c tests/ops/rig.c
 # Most of what the C tests compute. It is what the product is held against: sanitizers need not look at it.
 REFERENCE_SRC := $(filter tests/support/interp.c tests/ops/reference%,$(TEST_SRC))
 $(call obj,$(REFERENCE_SRC)): override CFLAGS += -O3 -fno-sanitize=all

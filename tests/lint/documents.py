@@ -120,7 +120,8 @@ class Code:
             elif path.endswith((".py", ".sh", "Makefile")):
                 text = re.sub(r"#.*", "", text)
             self.words.update(re.findall(r"\w+", text))
-            self.called.update(re.findall(r"(\w+)\s*\(", text))
+            # Without the \b each tail of a long word, as golden files have them, would be tried for itself.
+            self.called.update(re.findall(r"\b(\w+)\s*\(", text))
 
     def has(self, name):
         known = name in self.words or name in FOREIGN_NAMES

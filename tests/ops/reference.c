@@ -80,102 +80,9 @@ static double *out_at(const struct call *c, const struct index *x)
     return &c->out[0].v[place(x, &c->out[0], c->attr->label[c->nin], c->out[0].shape.n)];
 }
 
-// ---- linear algebra ----------------------------------------------------------------------------
-
-// How far a tensor's element lies from the next along label l; a label may be there twice.
-static int64_t stride_along(int l, const struct ref_tensor *t, const int8_t *label)
-{
-    int64_t stride = 0, behind = 1;
-    for (int d = t->shape.n - 1; d >= 0; d--) {
-        stride += label[d] == l ? behind : 0;
-        behind *= t->shape.dim[d];
-    }
-    return stride;
-}
-
-// A loop of a product: how far a step of it leads in each operand.
-struct loop {
-    int64_t steps, at, a, b, to;
-};
-
-// A multiple of one operand's elements side by side.
-static bool is_run(const struct loop *l)
-{
-    return l->to == 1 && l->a <= 1 && l->b <= 1 && l->a + l->b == 1;
-}
-
-// to[] += a[] * b[], or += a[] where b is null. Of what is added to one element the order is that of the
-// contracted labels, whichever loop is the innermost: each element has the same bits.
-static void add_products(const struct loop *l, double *restrict to, const double *a,
-                         const double *b)
-{
-    if (!b)
-        for (int64_t i = 0; i < l->steps; i++)
-            to[i * l->to] += a[i * l->a];
-    else if (!l->to) {
-        double sum = *to;
-        for (int64_t i = 0; i < l->steps; i++)
-            sum += a[i * l->a] * b[i * l->b];
-        *to = sum;
-    } else if (is_run(l)) {
-        const double one = l->a ? *b : *a, *each = l->a ? a : b;
-        for (int64_t i = 0; i < l->steps; i++)
-            to[i] += one * each[i];
-    } else
-        for (int64_t i = 0; i < l->steps; i++)
-            to[i * l->to] += a[i * l->a] * b[i * l->b];
-}
-
-// Most of what a suite computes. The longest loop over the output, or the last over what is contracted,
-// is the innermost.
 static void matmul_or_sum(const struct call *c)
 {
-    struct index x = {0};
-    struct loop loop[LABELS], *inner = &loop[0];
-    const bool product = c->op == OP_MATMUL;
-    int64_t most = 0;
-    index_add(&x, &c->out[0], c->attr->label[c->nin], c->out[0].shape.n);
-    const int kept = x.n;
-    for (int k = 0; k < c->nin; k++)
-        index_add(&x, &c->in[k], c->attr->label[k], c->in[k].shape.n);
-    int64_t n = shape_count(&c->out[0].shape);
-    double *sum = calloc((size_t)n, sizeof *sum);
-    PRE(sum);
-    loop[0] = (struct loop){.steps = 1};
-    for (int i = 0; i < x.n; i++) {
-        const int l = x.label[i];
-        loop[i] = (struct loop){x.extent[l], 0, stride_along(l, &c->in[0], c->attr->label[0]),
-                                product ? stride_along(l, &c->in[1], c->attr->label[1]) : 0,
-                                stride_along(l, &c->out[0], c->attr->label[c->nin])};
-        const bool last = i == x.n - 1;
-        const int64_t gain = loop[i].steps * (is_run(&loop[i]) ? 4 : 1);
-        if ((i < kept || last) && gain > most) {
-            inner = &loop[i];
-            most = gain;
-        }
-    }
-    const double *a = c->in[0].v, *b = product ? c->in[1].v : NULL;
-    double *to = sum;
-    for (int i = x.n; i >= 0;) {
-        add_products(inner, to, a, b);
-        for (i = x.n - 1; i >= 0; i--) {
-            struct loop *l = &loop[i];
-            if (l == inner)
-                continue;
-            const bool more = ++l->at < l->steps;
-            const int64_t by = more ? 1 : 1 - l->steps;
-            a += by * l->a;
-            b = b ? b + by * l->b : NULL;
-            to += by * l->to;
-            if (more)
-                break;
-            l->at = 0;
-        }
-    }
-    double scale = c->op == OP_SUM ? (double)c->attr->scale : 1;
-    for (int64_t i = 0; i < n; i++)
-        c->out[0].v[i] = (c->accumulate ? c->out[0].v[i] : 0) + scale * sum[i];
-    free(sum);
+    ref_product(c->op, c->attr, c->in, c->nin, c->out, c->accumulate);
 }
 
 // ---- elementwise -------------------------------------------------------------------------------
@@ -186,9 +93,9 @@ static void elementwise(const struct call *c)
     index_add(&x, &c->out[0], c->attr->label[c->nin], c->out[0].shape.n);
     const int inner = x.n ? x.label[--x.n] : -1;
     const int64_t steps = inner < 0 ? 1 : x.extent[inner];
-    const int64_t a_step = stride_along(inner, &c->in[0], c->attr->label[0]),
-                  b_step = c->nin > 1 ? stride_along(inner, &c->in[1], c->attr->label[1]) : 0,
-                  to_step = stride_along(inner, &c->out[0], c->attr->label[c->nin]);
+    const int64_t a_step = ref_stride(inner, &c->in[0], c->attr->label[0]),
+                  b_step = c->nin > 1 ? ref_stride(inner, &c->in[1], c->attr->label[1]) : 0,
+                  to_step = ref_stride(inner, &c->out[0], c->attr->label[c->nin]);
     const double scale = (double)c->attr->scale, none = 0;
     do {
         const double *a = in_at(c, 0, &x), *b = c->nin > 1 ? in_at(c, 1, &x) : &none;

@@ -18,6 +18,11 @@ double ref_bf16(double x);
 // An element of an elementwise op; b of one input: not read.
 double ref_step(enum op op, double a, double b, double scale);
 
+// MATMUL and SUM; and how far a tensor's element lies from the next along a label, which may be there twice.
+void ref_product(enum op op, const struct op_attr *attr, const struct ref_tensor *in, int nin,
+                 struct ref_tensor *out, bool accumulate);
+int64_t ref_stride(int label, const struct ref_tensor *t, const int8_t *labels);
+
 // TOPK, SLOTS and what reads what it makes, APPEND and RING: those of ref_op that reference.c leaves out.
 void ref_route(enum op op, const struct op_attr *attr, const struct ref_tensor *in, int nin,
                struct ref_tensor *out, bool accumulate);
