@@ -133,20 +133,24 @@ static void expect(const struct err *e, int code, const char *text)
 
 // ---- sums --------------------------------------------------------------------------------------
 
+// In every turn the ranks also ask each other through their hosts, beside the watcher.
 static void rank_of_sums(void)
 {
     struct err e;
+    char all[PAIR][GATHER_TEXT];
     open_and_settle("", "");
     for (int turn = 0; turn < TURNS; turn++) {
         fill(turn);
         DO(add_up(&e));
         for (int i = 0; i < GROUPS * COUNT; i++)
             CHECK(side.host[i] == (float)(3 * (turn + i % 89)));
+        DO(world_gather(side.world, "turn", test_rank ? "one" : "zero", all, &e));
+        CHECK(!strcmp(all[0], "zero") && !strcmp(all[1], "one"));
     }
     uint64_t before = page.collective_left;
     close_side(); // reads the last marks
     CHECK(page.collective_entered == page.collective_left && page.collective_left >= before);
-    CHECK(page.collective_left >= GROUPS * TURNS + WARM);
+    CHECK(page.collective_left == GROUPS + WARM + GROUPS * TURNS + TURNS); // first the identities
     side.b->device.close(side.d);
 }
 
