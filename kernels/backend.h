@@ -145,8 +145,8 @@ struct backend_choice {
 //   load ──► id (one member; its caller sends it to the others) ──► open (all) ──► ready… ──► run… ──► close
 //                                                                    └──► abort ◄──────────────┘
 //
-// No call waits for another member. All members run the same calls in the same order. Two
-// communicators that share two processes or more: all these start the calls of both in one order.
+// No call waits for another member. All members run the same calls in the same order, and the calls of
+// all communicators lie in one order: a device may do them strictly one after the other, as they were run.
 // What a peer's death does is not said: `check` may find it, or a call never ends on its stream until
 // `abort`. The thread that drives the device calls all but `check` and `abort`.
 enum { COMMUNICATOR_ID = 128 }; // bytes

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Collectives from device to device, by NCCL: the real transport and backend over the tests' own CUDA and NCCL
 (tests/cuda/fake_nccl.c), beside the same training whose collectives go through the hosts."""
+import math
 import mmap
 import os
 import pathlib
@@ -79,16 +80,25 @@ def test_four_ranks_have_the_bits_of_a_launch_a_tensor_in_groups(place, cuda):
         assert far == pytest.approx(here, rel=1e-5)
 
 
-def test_a_pipeline_goes_through_the_hosts_and_says_why(place, cuda):
-    """Its stages start sends and receives in different orders on communicators that share ranks."""
-    layout = {"mesh": {"pp": 2}, "train": {"microbatches": 2}}
-    asked = run_by("nccl", place, layout, "nccl", steps=1)
-    end = asked.run()
-    why = "the stages of a pipeline start their collectives in different orders, which NCCL does not allow"
-    assert end.code == 78 and f"resources.collectives is nccl: rank 0: {why}" in asked.log(0), end
-    usual = run_by("auto", place, layout, "auto", steps=1)
-    usual.finish()
-    assert f"through the hosts: rank 0: {why}" in usual.log(0)
+def in_stages(mesh, schedule="1f1b", microbatches=4, **more):
+    return {"mesh": mesh, "model": {"layers": 4}, "train": {"microbatches": microbatches}, "pipeline": {"schedule": schedule, **more}}
+
+
+PIPES = [in_stages({"pp": 2}, "interleaved", chunks=2)]
+if runs.LONG:
+    PIPES += [in_stages({"pp": 2}), in_stages({"pp": 4}), in_stages({"pp": 2, "dp": 2}, microbatches=2), in_stages({"pp": 2}, "circular", chunks=2), in_stages({"pp": 2, "tp": 2}, "zero_bubble"), in_stages({"pp": 2}, "gpipe", stages=[1, 3])]
+
+
+@pytest.mark.parametrize("layout", PIPES, ids=str)
+def test_every_pipeline_has_the_losses_that_it_has_through_the_hosts(place, cuda, layout):
+    """The first and the last stage of gpt2 sum the gradient of the embedding. The twin's devices do what is started strictly one after
+    the other, and a send waits for its receiver: in another order they would hang. The norm sums over all ranks."""
+    near, far = (run_by(by, place, layout, by, steps=2) for by in ("host", "auto"))
+    near.finish()
+    far.finish()
+    assert [r[:2] for r in losses(near)] == [r[:2] for r in losses(far)] and len(losses(far)) == 2
+    assert all(math.isclose(a[2], b[2], rel_tol=1e-6) for a, b in zip(losses(near), losses(far)))
+    assert "from device to device, by NCCL 2.28.9" in far.log(0)
 
 
 def small(place, toy, **resources):
@@ -167,11 +177,12 @@ def test_collectives_of_cpus_are_no_choice(place, toy):
     assert end.code == 78 and "resources.collectives" in end.err and "resources.kind" in end.err, end
 
 
-def test_a_rank_that_is_killed_ends_the_other_and_the_next_start_resumes(place, toy, cuda):
+@pytest.mark.parametrize("axis", ["dp", "pp"] if runs.LONG else ["dp"])
+def test_a_rank_that_is_killed_ends_the_other_and_the_next_start_resumes(place, toy, cuda, axis):
     """Behind the loss a kernel stays on the other's device that never ends: what frees memory, or waits, waits for it."""
     cuda.setenv("WEFT_FAKE_CUDA", "devices:2,nccl_spins")
     run = small(place, toy, collectives="nccl")
-    run.save_job({**run.job, "train": {"steps": 400, "seed": 3}, "checkpoint": {"dir": "ckpt", "every": 2}})
+    run.save_job({**run.job, "mesh": {axis: 2}, "train": {"steps": 400, "seed": 3}, "checkpoint": {"dir": "ckpt", "every": 2}})
     parent = run.start()
     assert run.wait_until(run.saved(1, 2), parent), parent.wait()
     runs.kill_pid(run.pids()[1])

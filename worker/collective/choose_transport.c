@@ -27,11 +27,7 @@ static void print_own(const struct transport_options *o, struct collectives_libr
     const char *id = getenv("NCCL_HOSTID");
     struct device_info info;
     struct err why = {0};
-    if (!o->one_order)
-        err_set(&why, ERR_UNSUPPORTED,
-                "the stages of a pipeline start their collectives in different orders, which NCCL "
-                "does not allow: take resources.collectives: host, or a mesh without pp");
-    else if (!by)
+    if (!by)
         err_set(&why, ERR_UNSUPPORTED,
                 "libweft_%s.so was built without NCCL's header: build it where nccl.h is",
                 o->backend->name);

@@ -12,9 +12,6 @@ struct transport_options {
     int rank, ranks;
     const char *host; // ranks with equal text are on one host
     bool plain;       // between hosts tensors may travel unencrypted
-    // All ranks run one program, so they start all collectives in one order. Stages of a pipeline do
-    // not, also on communicators that share ranks, which devices do not allow (transport.h).
-    bool one_order;
     const struct backend *backend;
     struct device *device;
 };

@@ -7,11 +7,11 @@
 //   communicator      └► the call ─done─┘
 //
 // Marks on the communicator's stream before and behind each call show on the progress page which
-// one the device is in. Each communicator has a stream of its own: a send waits for its receive, and
-// nothing that another communicator's peers wait for may stand behind it. Once the communicators are
-// ready a watcher looks at the world and, it alone, at the communicators. When a peer is lost, a
-// communicator fails or the attempt is over it ends all communicators: kernels that wait for a peer
-// end, so that whoever waits for the device comes back, and finds here why.
+// one the device is in. Each communicator has a stream of its own: a receive that waits for its
+// message need not hold up another communicator's call, where the device can do both at once. Once
+// the communicators are ready a watcher looks at the world and, it alone, at the communicators. When
+// a peer is lost, a communicator fails or the attempt is over it ends all communicators: kernels that
+// wait for a peer end, so that whoever waits for the device comes back, and finds here why.
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -23,10 +23,10 @@
 // behind events and returns. One that needs the host (host_transport) blocks it in `wait`, and in
 // `start` where the operand must be there first.
 //
-// All ranks start the collectives of one communicator in the same order. Starts of two communicators
-// that share two ranks or more come in one order on all of these; all other starts, and all waits, may
-// come in different orders on different ranks, and none of that may lead to a deadlock: what is
-// started moves without the others' wait.
+// The starts of all ranks lie in one order: if each rank did what it starts strictly one after the other,
+// each behind the work that was queued on q before it, nothing would wait for ever. The compiler proves
+// that (verify_stages). So a transport may do so, or do what is started in any order and at once. Waits
+// may come in different orders on different ranks: what is started moves without the others' wait.
 //
 // The thread that drives the device calls everything but `abort`. Errors are those of collective.h:
 // ERR_PEER names the rank that died, ERR_TIMEOUT who did not come, ERR_ABORTED says why; a fault of

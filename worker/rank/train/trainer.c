@@ -204,7 +204,6 @@ static int choose_transport(struct trainer *t, struct err *e)
                                         .ranks = t->assignment->ranks,
                                         .host = t->assignment->host,
                                         .plain = t->job->resources.network == JOB_TRUSTED,
-                                        .one_order = t->compiled.nstages == 1,
                                         .backend = t->exec_options.backend,
                                         .device = t->device};
     return transport_choose(&o, &t->exec_options.transport, t->collectives, e);
