@@ -326,6 +326,16 @@ static void check_best(struct reading *r)
             (long long)c->every, (long long)r->job->eval.every);
 }
 
+// A checkpoint of GPUs may be used on CPUs, by an override of the kind alone: its job file says auto.
+static void check_collectives(struct reading *r)
+{
+    const struct job_resources *j = &r->job->resources;
+    if (READING_OK(r, "resources.kind", "resources.collectives") && j->kind != JOB_CUDA &&
+        j->collectives == JOB_COLLECTIVES_NCCL)
+        reading_error(r, reading_row(r, "resources.collectives"),
+                      "nccl acts only when resources.kind is cuda");
+}
+
 static void check_backoff(struct reading *r)
 {
     const int64_t *wait = r->job->restart.backoff;
@@ -363,10 +373,10 @@ static void check_remat(struct reading *r)
 void check_job(struct reading *r)
 {
     static void (*const checks[])(struct reading *) = {
-        check_version,  resolve_model, check_rules,    check_data,       check_labels,
-        resolve_mesh,   resolve_batch, check_batch,    check_pipeline,   check_sample,
-        check_remat,    check_linear,  check_schedule, check_keep_every, check_best,
-        check_no_steps, check_backoff, resolve_groups,
+        check_version,  resolve_model, check_rules,       check_data,       check_labels,
+        resolve_mesh,   resolve_batch, check_batch,       check_pipeline,   check_sample,
+        check_remat,    check_linear,  check_schedule,    check_keep_every, check_best,
+        check_no_steps, check_backoff, check_collectives, resolve_groups,
     };
     for (size_t i = 0; i < sizeof checks / sizeof *checks; i++)
         checks[i](r);

@@ -608,11 +608,11 @@ static const struct schema_row resources_rows[] = {
      .offset = AT(job_resources, collectives),
      .def = "auto",
      .names = collectives_words,
-     .when = "resources.kind=cuda",
      .doc =
          "who carries tensors between the devices; nccl: the devices themselves, by NCCL 2.27 or "
          "later, whose sums of three ranks and more may round otherwise than the hosts'; host: "
-         "their hosts; auto: NCCL where every rank has it and a GPU of its own"},
+         "their hosts; auto: NCCL where every rank has it and a GPU of its own; CPUs' go by their "
+         "hosts"},
 };
 
 static const struct schema_row restart_rows[] = {

@@ -119,8 +119,7 @@ def test_what_one_rank_cannot_capture_no_rank_replays_and_the_log_names_it(place
 @pytest.mark.parametrize("fails", [None, "capture"], ids=["graphs", "op-by-op"])
 def test_ranks_that_are_asked_replay_and_say_what_they_say_on_the_cpu(place, late, fails):
     meshes.put_text(place)
-    late.delenv("WEFT_BACKEND_DIR")
-    run = meshes.trained(place, meshes.decoder("gpt2", train={"steps": 3}), {"mesh": {"dp": 2}})
+    run = meshes.trained(place, kind(meshes.decoder("gpt2", train={"steps": 3}), "cuda"), {"mesh": {"dp": 2}})
 
     def say(name):
         where = ["--mesh", "tp=2", "-s", f"resources.kind={name}"]
@@ -129,11 +128,11 @@ def test_ranks_that_are_asked_replay_and_say_what_they_say_on_the_cpu(place, lat
         assert end.code == 0, end
         return [json.loads(line)["text"] for line in end.out.splitlines()]
 
-    near = say("cpu")
-    late.setenv("WEFT_BACKEND_DIR", LATE)
     if fails:
         late.setenv("WEFT_LATE_FAIL", fails)
-    assert say("cuda") == near and len(set(near)) == 3
+    far = say("cuda")
+    late.delenv("WEFT_BACKEND_DIR")
+    assert far == say("cpu") and len(set(far)) == 3
 
 
 def test_a_fault_of_the_device_is_71_and_names_op_rank_and_device(place, toy, late):

@@ -120,6 +120,7 @@ static void test_the_resolved_job_says_every_value(void **state)
                                           "  scratch: 0\n"
                                           "  bucket: 16\n"
                                           "  network: encrypted\n"
+                                          "  collectives: auto\n"
                                           "restart:\n"
                                           "  budget: 5\n"
                                           "  per: 1h\n"
