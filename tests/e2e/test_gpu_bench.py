@@ -205,8 +205,8 @@ def test_stage_a_holds_nccl_between_ranks_of_one_device_against_the_hosts(stage_
     end, _ = stage_a
     number = r"-?[0-9.]+(?:e-\d+)?"
     said = re.findall(rf"^ok       nccl-(\w+): NCCL 2.28.9, 3 steps, (.*); {number} ms a step, through the hosts {number}, \d+ s$", end.text, re.M)
-    assert said[:3] == [(mesh, "the numbers that they have through the hosts") for mesh in ("dp2", "tp2", "fsdp2")], end.text
-    assert len(said) == 4 and re.fullmatch(r"at most [0-9.]+e-\d+ off those through the hosts", said[3][1]), said
+    assert said[:4] == [(mesh, "the numbers that they have through the hosts") for mesh in ("dp2", "pp2", "tp2", "fsdp2")], end.text
+    assert len(said) == 5 and re.fullmatch(r"at most [0-9.]+e[-+]\d+ off those through the hosts", said[4][1]), said
     assert re.search(r"^ok       nccl-killed: rank 1 was killed at step 1, rank 0 ended with 69, all within [0-9.]+ s, \d+ s$", end.text, re.M), end.text
 
 

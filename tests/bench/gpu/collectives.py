@@ -13,7 +13,7 @@ from contestants import Ranks, Weft, cmdline, numbers
 from runner import Failed
 from sizes import SIZES, TINY, write_tokens
 
-MESHES = {"dp 2": 2, "tp 2": 2, "fsdp 2": 2, "dp 4": 4}  # what takes most to show first; ranks
+MESHES = {"dp 2": 2, "pp 2": 2, "tp 2": 2, "fsdp 2": 2, "dp 4": 4}  # what takes most to show first; ranks
 BATCH, STEPS = (8, 4), (6, 3)  # and with --tiny; the rank is killed at half the steps
 # A sum of two has one order. One of four rounds three times, by 2^-24 each, in another order than the hosts'; so does the
 # loss, and some steps add some such: relative, of every step. Of the norm's square the parts may nearly cancel.
@@ -45,7 +45,8 @@ class Collectives:
     def ranks(self, mesh, n, by, steps):
         axis, size = mesh.split()
         own = [x for r in range(n) for x in ("--env", f"{r}:NCCL_HOSTID=r{r}")]
-        said = {f"mesh.{axis}": size, "resources.devices": n, "resources.collectives": by, "train.steps": steps, "restart.hang_after": "15s"}
+        said = {f"mesh.{axis}": size, "resources.devices": n, "resources.collectives": by, "train.steps": steps, "restart.hang_after": "15s",
+                "train.microbatches": 2 if axis == "pp" else 1}  # fmt: skip
         return Ranks(self.runner, self.weft.job(self.size, self.batch, "f32", steps), [x for key, value in said.items() for x in ("-s", f"{key}={value}")] + own, SWITCHES)
 
     def limit(self, left):

@@ -61,7 +61,7 @@ COSTS = {
     ("llama-1b", "PyTorch, autotuned"): Cost(150, 40, 22), ("ops-llama-1b", "bf16"): Cost(0, 0, 70),
     ("sweep-124m", "attention_grad"): Cost(0, 0, 12), ("sweep-124m", "products"): Cost(0, 0, 20),
     **{("tests", what): Cost(0, 0, 10) for what in ("ops", "memcheck", "racecheck", "trainings", "killed", "faults")},
-    ("tests", "nccl"): Cost(0, 0, 35),
+    ("tests", "nccl"): Cost(0, 0, 40),
 }  # fmt: skip
 LIBRARIES = ("device", "libraries")
 STAGES = {
