@@ -23,10 +23,10 @@
 
 enum { PAGE = 4096, PATTERN = 0x5a, MOST = 65536, CHEAP = 1 << 19 };
 // Where user memory never lies by itself, below and above; of what the thread sanitizer lets a program
-// have, where that of one which is not linked to an address of its own does not.
+// have, what lies below where Linux loads one.
 #ifdef __SANITIZE_THREAD__
-#define RANGE_BEGIN ((char *)0x1000000000)
-#define RANGE_END   ((char *)0x7000000000)
+#define RANGE_BEGIN ((char *)0x550000000000)
+#define RANGE_END   ((char *)0x555000000000)
 #else
 #define RANGE_BEGIN ((char *)0x200000000000)
 #define RANGE_END   ((char *)0x300000000000)
