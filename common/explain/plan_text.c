@@ -232,7 +232,7 @@ static void print_buckets_text(const struct report *r, struct buf *out)
             add_bucket(r, &rows[i], end - i, &t);
     }
     if (t.n)
-        buf_puts(out, "launches of several of them\n");
+        buf_puts(out, "of these, moved together by one launch\n");
     plan_table_print(&t, out);
     plan_table_clear(&t);
     arena_clear(&a);

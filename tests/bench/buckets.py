@@ -1,13 +1,14 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""What buckets are worth (common/compile/program/bucket.h) and how large they had best be: steps of GPT-2s on {dp: 2} and
-{dp: 4}, ranks of one thread, by resources.bucket.
+"""What buckets are worth (common/compile/program/bucket.h) and how large they had best be: steps of GPT-2s on {dp: 2},
+{dp: 4}, {fsdp: 2} and {fsdp: 4}, ranks of one thread, by resources.bucket.
 
     buckets.py BUILD [ROUNDS]
 
 The sizes take turns ROUNDS (5) times for eight steps behind two. Of each: launches a step, and the medians of the
 wall, of the processors, and of what rank 0 waits for collectives.
 """
+import itertools
 import os
 import pathlib
 import re
@@ -49,15 +50,15 @@ def main():
         where = pathlib.Path(name)
         for what, (sizes, vocab) in MODELS.items():
             peers.write_tokens(where / "train.bin", 1000000, vocab)
-            for ranks in (2, 4):
+            for axis, ranks in itertools.product(("dp", "fsdp"), (2, 4)):
                 job = where / "job.yaml"
                 job.write_text(peers.gpt2_job(ranks=ranks, threads=1)
-                               .replace("program: gpt2,", f"program: gpt2, {sizes},"))
+                               .replace("program: gpt2,", f"program: gpt2, {sizes},").replace("{dp:", f"{{{axis}:"))
                 rows = {size: [] for size in SIZES}
                 for _ in range(rounds):
                     for size in SIZES:
                         rows[size].append(run(build, job, size))
-                print(f"{what}, {{dp: {ranks}}}, {rounds} rounds")
+                print(f"{what}, {{{axis}: {ranks}}}, {rounds} rounds")
                 print(f"{'MiB':>4} {'launches':>8} {'wall ms':>9} {'processor ms':>13} {'waits ms':>9} {'loss':>8}")
                 for size, measured in rows.items():
                     wall, processor, waits = (statistics.median(r[k] for r in measured) for k in range(3))

@@ -171,6 +171,22 @@ def test_columns_of_a_plan_are_as_wide_as_their_longest_name():
     assert len({row.index(row.split()[1]) for row in rows}) == 1, rows
 
 
+def test_a_plan_lists_what_one_launch_moves():
+    example = str(runs.REPO / "deploy/examples/cookbook-fsdp.yaml")
+    plan = reads("plan", example, "--json")
+    rows, together = plan["collectives"], {}
+    for row in rows:
+        if row["bucket"] is not None:
+            together.setdefault(row["bucket"], []).append(row)
+    alone = sum(row["count"] for row in rows if row["bucket"] is None)
+    assert plan["sent"]["launches"] == alone + sum(bucket[0]["count"] for bucket in together.values())
+    listed = runs.weft("plan", example, "--full").out.partition("moved together by one launch\n")[2].splitlines()
+    layers = [line for line in listed if line.endswith("each of 4")]
+    assert len(layers) == 3 and all(" layers/0…3/" in line or " grad/layers/0…3/" in line for line in layers), listed
+    assert re.search(r"all_gather +fsdp +forward +layers/0…3/attn/qkv/weight … mlp/out/weight +4 tensors, ×1 sends 14.0 MiB", layers[0])
+    assert sum(4 if line in layers else 1 for line in listed if " tensors, " in line) == len(together)
+
+
 def test_a_plan_says_which_data_it_did_not_find(small, tmp_path):
     end = runs.weft("plan", small)
     assert end.code == 0 and "not looked at: cannot open nowhere/x, nowhere/y " in end.out, end

@@ -305,6 +305,37 @@ static void a_steps_own_groups_go_over_layers_and_are_bounded(void **state)
     fixture_clear(&f);
 }
 
+// A world carries so many at once, and what starts one more must wait for the oldest.
+static void no_more_are_open_than_hosts_can_carry(void **state)
+{
+    (void)state;
+    static const int64_t sizes[] = {0, 20000, 30000, 50000, 1 << 20};
+    for (int k = 0; k < 5; k++) {
+        struct fixture f;
+        int open = 0, most = 0;
+        if (compile_any(&f, "name: t\nmodel: {program: gpt2, layers: 12, embed: 24, heads: 2, "
+                            "seq: 24, vocab: 24}\n"
+                            "data: {format: tokens, train: {tokens: t}, batch: 48}\n"
+                            "optimizer: {kind: adamw}\nschedule: {kind: constant, value: 0.01}\n"
+                            "train: {steps: 3}\nmesh: {dp: 2}\nsharding: {optimizer: [dp]}\n"
+                            "resources: {bucket: 0}\n"))
+            fail_msg("%s", f.e.text);
+        const struct compile_options o = {.bucket = sizes[k]};
+        assert_int_equal(plan_explain(&f.job, &o, &f.a, &f.c, &f.found, NULL, &f.e), 0);
+        const struct program *p = train_program(&f);
+        for (int i = 0; i < p->ninstrs; i++) {
+            const struct instr *in = &p->instrs[i];
+            if (in->kind != INSTR_START && in->kind != INSTR_WAIT)
+                continue;
+            if (in->collective != RESHARD_ALL_REDUCE || !program_goes_with(p, in))
+                open += in->kind == INSTR_START ? 1 : -1;
+            most = open > most ? open : most;
+        }
+        assert_in_range(most, COLLECTIVES_OPEN - GROUP_MOST, COLLECTIVES_OPEN);
+        fixture_clear(&f);
+    }
+}
+
 // What compute waits for anyhow goes together where it stands together: queries, keys and values.
 static void an_attentions_operands_travel_at_once(void **state)
 {
@@ -418,6 +449,7 @@ int main(void)
         cmocka_unit_test(a_layers_tensors_travel_at_once_beside_another_layer),
         cmocka_unit_test(a_group_closes_when_its_size_is_reached),
         cmocka_unit_test(a_steps_own_groups_go_over_layers_and_are_bounded),
+        cmocka_unit_test(no_more_are_open_than_hosts_can_carry),
         cmocka_unit_test(an_attentions_operands_travel_at_once),
         cmocka_unit_test(training_has_the_same_bits_with_and_without),
     };
