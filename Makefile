@@ -48,7 +48,7 @@ LANGUAGE_SRC := $(LANGUAGE_SRC:%=common/language/%.c)
 MODEL_SRC   := draws loss term parameter algebra model_inputs layers attention_calls reductions mixture functions expression builder
 MODEL_SRC   := $(MODEL_SRC:%=common/model/%.c)
 # What a job and its model come to.
-PLAN_SRC    := plan model_check schema_list
+PLAN_SRC    := plan model_check schema_list nccl_memory
 PLAN_SRC    := $(PLAN_SRC:%=common/plan/%.c)
 # The programs that come with weft, compiled in as text.
 MODEL_PROGRAMS := gpt2 gpt3 llama llama2 mistral mixtral deepseek-v2-lite jaxformer qwen2 qwen3 gemma2 palm nanochat cookbook mlp vae starter

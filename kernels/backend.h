@@ -72,8 +72,10 @@ struct backend_memory {
     // A private region of the device (CPU: huge pages, touched by the threads that compute on it).
     int (*alloc)(struct device *d, size_t bytes, void **out, struct err *e);
     void (*free)(struct device *d, void *p);
-    // Optional: makes memory that somebody else mapped (a collective window) usable by ops. Without
-    // the slot ops may use any host memory.
+    // Optional: how many bytes of the device nobody has taken, of this process or any other.
+    int (*left)(struct device *d, uint64_t *bytes, struct err *e);
+    // Optional: makes memory that somebody else mapped (a collective window) usable by ops. Without it ops
+    // may use any host memory.
     int (*adopt)(struct device *d, void *p, size_t bytes, struct err *e);
     // Host memory that the device copies from at full speed (staging).
     int (*host_alloc)(struct device *d, size_t bytes, void **out, struct err *e);
@@ -176,7 +178,7 @@ struct backend_collectives {
     // that do not end make it wait, but nobody else: from its beginning on no other call waits for the
     // device, events count as done, nothing of it is freed. The process is to end.
     void (*abort)(struct device_communicator **c, int n);
-    // Memory of the device that the library reaches best; zero, and freed by memory.free.
+    // Memory that the library reaches best, in whole pieces (COLLECTIVE_PIECE); zero; memory.free frees it.
     int (*alloc)(struct device *d, size_t bytes, void **out, struct err *e);
     // Frees them. All members close; it waits for them, and for what they have queued, for some seconds
     // at most, and then aborts them. All of a device, together. Before device.close.

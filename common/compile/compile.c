@@ -23,6 +23,7 @@
 #include "common/compile/shard/partition.h"
 #include "common/compile/shard/stage.h"
 #include "common/language/model_facts.h"
+#include "common/op/collective_args.h"
 
 struct compilation {
     const struct job *job;
@@ -300,6 +301,19 @@ static void hash_programs(struct compiled *c)
     plan_hash_end(&d, c->hash);
 }
 
+// Devices that carry their collectives themselves have communicators, and the memory for that in pieces.
+static void add_communicators(const struct job *job, int groups, struct memory *m)
+{
+    uint64_t *shared = &m->region[REGION_SHARED], last = *shared % COLLECTIVE_PIECE;
+    if (job->resources.kind != JOB_CUDA || job->resources.collectives == JOB_COLLECTIVES_HOST)
+        return;
+    m->communicators = groups;
+    const uint64_t more = last ? COLLECTIVE_PIECE - last : 0;
+    *shared += more;
+    m->arena += more;
+    m->transient += more;
+}
+
 // Gives the values of one stage's programs their places in one arena.
 static int plan_stage(struct compilation *p, int stage)
 {
@@ -307,7 +321,7 @@ static int plan_stage(struct compilation *p, int stage)
     struct memory *m = &c->by_stage[stage];
     struct program *all[PROGRAM_KINDS], *before[PROGRAM_KINDS];
     const struct placed_stage like = {before, &c->by_stage[stage ? stage - 1 : 0]};
-    int n = 0;
+    int n = 0, groups = 0;
     for (int k = 0; k < PROGRAM_KINDS; k++)
         if (c->program[k]) {
             all[n] = &c->program[k][stage];
@@ -323,8 +337,10 @@ static int plan_stage(struct compilation *p, int stage)
                        "the tensors of a step take %.3g bytes on a device, over 1 EiB: try a "
                        "smaller data.batch or model, or more devices that share it",
                        bytes);
-    int rc = group_check(all, n, p->err);
+    int rc = group_count(all, n, &groups, p->err);
     rc = rc ? rc : plan_memory(all, n, stage ? &like : NULL, p->arena, m, p->err);
+    if (!rc)
+        add_communicators(p->job, groups, m);
     for (int k = 0; k < n && !rc; k++) {
         rc = verify_program(all[k], m, p->err);
         if (rc && p->dump)

@@ -3,6 +3,7 @@
 #include "common/explain/decode_plan.h"
 
 #include "common/compile/graph/experts.h"
+#include "common/explain/fit.h"
 #include "common/explain/picture_draw.h"
 #include "common/explain/plan_report.h"
 
@@ -119,8 +120,7 @@ void decode_plan_make(struct decode_plan *d, const struct compiled *c,
 
 bool decode_plan_fits(const struct decode_plan *d)
 {
-    return !d->device->memory ||
-           d->compiled->memory.arena + d->device->libraries <= d->device->memory;
+    return fit_fits(d->compiled, d->device);
 }
 
 // ---- as text ----
@@ -135,7 +135,7 @@ static void put_bytes(struct buf *out, const char *before, uint64_t bytes, const
 static void print_memory(const struct decode_plan *d, int width, struct buf *out)
 {
     const struct memory *m = compiled_memory(d->compiled, d->fullest);
-    const uint64_t all = m->arena + d->device->libraries, has = d->device->memory,
+    const uint64_t all = fit_need(m, d->device), has = d->device->memory,
                    of = has > all ? has : all;
     put_bytes(out, "memory of a device: ", all, "");
     if (has)
@@ -146,7 +146,7 @@ static void print_memory(const struct decode_plan *d, int width, struct buf *out
         buf_printf(out, ", --batch 1 --context %lld does", (long long)d->fit_context);
     buf_putc(out, '\n');
     picture_categories(m, of, width, out);
-    picture_bar("libraries", d->device->libraries, of, width, out);
+    report_beside_text(m, d->device, of, width, out);
 }
 
 static void print_step(const struct decode_plan *d, struct buf *out)

@@ -13,18 +13,23 @@
 #define GIB ((uint64_t)1 << 30)
 #define MIB ((uint64_t)1 << 20)
 
-// Memory as CUDA offers it, a little under the name's; beside it a context, its
-// libraries and the communicators' buffers. Rates are the makers'; links those
+// What a communicator of NCCL takes, until a host has measured it: a connection has a buffer for each of
+// its three protocols (0.5, 4.7 and 4 MiB), with what goes with it 12 MiB; a block has two of them, to
+// its neighbours of a ring and of a chain of trees, and a deterministic job 16 blocks.
+#define NCCL ((uint64_t)16 * 2 * 12 * MIB)
+
+// Memory as CUDA offers it, a little under the name's; beside it a context and its
+// libraries. Rates are the makers'; links those
 // of a network port a device, 400 and 200 Gbit/s. A CPU host is asked at
 // placement: no limit here.
 static const struct device_model models[] = {
-    {"h200", 139 * GIB, 1536 * MIB, 989e12, 67.0 / 989, 4.8e12, 50e9},
-    {"h100", 79 * GIB, 1536 * MIB, 989e12, 67.0 / 989, 3.35e12, 50e9},
-    {"a100-80g", 79 * GIB, 1536 * MIB, 312e12, 19.5 / 312, 2.039e12, 25e9},
-    {"a100-40g", 39 * GIB, 1536 * MIB, 312e12, 19.5 / 312, 1.555e12, 25e9},
+    {"h200", 139 * GIB, 1536 * MIB, 989e12, 67.0 / 989, 4.8e12, 50e9, NCCL, false},
+    {"h100", 79 * GIB, 1536 * MIB, 989e12, 67.0 / 989, 3.35e12, 50e9, NCCL, false},
+    {"a100-80g", 79 * GIB, 1536 * MIB, 312e12, 19.5 / 312, 2.039e12, 25e9, NCCL, false},
+    {"a100-40g", 39 * GIB, 1536 * MIB, 312e12, 19.5 / 312, 1.555e12, 25e9, NCCL, false},
     // The resident memory of a CPU rank beyond its arena: program, oneDNN's
     // code cache, stacks.
-    {"cpu", 0, 32 * MIB, 0, 1, 0, 0},
+    {"cpu", 0, 32 * MIB, 0, 1, 0, 0, 0, false},
 };
 enum { MODELS = sizeof models / sizeof *models };
 
@@ -172,7 +177,8 @@ static int read_model(struct arena *a, const char *text, const struct device_mod
     const struct device_model *base = find_known(added, n, name);
     if (!base && (text[len] != ':' || !*name))
         return report_unknown(added, n, name, e);
-    *out = base ? *base : (struct device_model){.libraries = models[0].libraries};
+    *out = base ? *base
+                : (struct device_model){.libraries = models[0].libraries, .communicator = NCCL};
     out->name = name;
     int rc = text[len] ? read_keys(a, out, text + len + 1, e) : 0;
     if (!rc && !base && !out->memory)

@@ -18,12 +18,14 @@
 
 struct device_model {
     const char *name;
-    uint64_t memory;    // bytes a process may take; 0: no limit at plan time
-    uint64_t libraries; // estimate of what a process takes besides the arena
-    double flops;       // peak of dense bf16 a second, for MFU; 0: not known
-    double f32;         // of that peak, what products of f32 reach; 0: not known
-    double bandwidth;   // bytes a second of its memory; 0: not known
-    double link;        // bytes a second that it sends to other devices; 0: not known
+    uint64_t memory;       // bytes a process may take; 0: no limit at plan time
+    uint64_t libraries;    // estimate of what a process takes besides the arena
+    double flops;          // peak of dense bf16 a second, for MFU; 0: not known
+    double f32;            // of that peak, what products of f32 reach; 0: not known
+    double bandwidth;      // bytes a second of its memory; 0: not known
+    double link;           // bytes a second that it sends to other devices; 0: not known
+    uint64_t communicator; // what NCCL takes for each
+    bool measured;         // on this host (plan/nccl_memory.h); else that is an estimate
 };
 
 const struct device_model *device_model_find(const char *name); // in the table; null when unknown

@@ -157,14 +157,19 @@ static struct settings make_settings(const struct fitting *f, const struct candi
 
 // ---- the search ---------------------------------------------------------------------------------
 
-static uint64_t count_need(const struct compiled *c, const struct device_model *d)
+uint64_t fit_nccl(const struct memory *m, const struct device_model *d)
 {
-    return c->memory.arena + d->libraries;
+    return (uint64_t)m->communicators * d->communicator;
+}
+
+uint64_t fit_need(const struct memory *m, const struct device_model *d)
+{
+    return m->arena + d->libraries + fit_nccl(m, d);
 }
 
 bool fit_fits(const struct compiled *c, const struct device_model *d)
 {
-    return !d->memory || count_need(c, d) <= d->memory;
+    return !d->memory || fit_need(&c->memory, d) <= d->memory;
 }
 
 // What a device needs with these settings; 0: the job cannot be.
@@ -186,7 +191,7 @@ static uint64_t compile_with(struct fitting *f, const struct settings *s)
         for (int i = 0; c.whole && c.program[k] && i < c.nstages; i++)
             f->work -= c.program[k][i].ninstrs;
     }
-    uint64_t need = rc ? 0 : count_need(&c, f->device);
+    uint64_t need = rc ? 0 : fit_need(&c.memory, f->device);
     arena_clear(&scratch);
     return need;
 }
@@ -275,6 +280,7 @@ static const char *write_need(const struct fitting *f, const struct compiled *c,
         {"transient", m->transient, BUFFER_TRANSIENT},
         {"workspace", m->workspace, BUFFER_WORKSPACE},
         {"libraries", f->device->libraries, BUFFER_WORKSPACE},
+        {"NCCL", fit_nccl(m, f->device), BUFFER_WORKSPACE},
     };
     const struct memory_part *most = parts;
     buf_puts(b, "a device needs ");
@@ -285,7 +291,8 @@ static const char *write_need(const struct fitting *f, const struct compiled *c,
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         if (parts[i].kind != BUFFER_WORKSPACE && parts[i].bytes > most->bytes)
             most = &parts[i];
-        if (!m->copies && strcmp(parts[i].what, "copies") == 0)
+        if (!parts[i].bytes &&
+            (strcmp(parts[i].what, "copies") == 0 || strcmp(parts[i].what, "NCCL") == 0))
             continue;
         buf_printf(b, "%s%s ", i ? ", " : ": ", parts[i].what);
         buf_bytes(b, parts[i].bytes);
@@ -332,7 +339,7 @@ void fit_check(const struct job *job, build_fn build, const struct device_model 
         return;
     job_print(job, &text);
     f.resolved = buf_keep(&text, a);
-    f.least = count_need(c, d);
+    f.least = fit_need(&c->memory, d);
     one.waste = f.least - d->memory;
     one.tensor = write_need(&f, c, f.least, &message);
     if (!found->errors) { // which come first

@@ -155,6 +155,7 @@ void report_memory_json(const struct memory *m, const struct device_model *d, st
     json_uint(w, "workspace", m->workspace);
     json_uint(w, "arena", m->arena);
     json_uint(w, "libraries", d->libraries);
+    json_uint(w, "nccl", fit_nccl(m, d));
 }
 
 static void print_stage_json(const struct report *r, struct json_out *w, const char *key, int stage)
@@ -265,6 +266,11 @@ void report_json(const struct report *r, struct json_out *w)
     json_int(w, "param_count", count);
     json_int(w, "param_count_active", r->cost.params_active);
     print_stage_json(r, w, "memory", r->fullest);
+    json_object(w, "nccl");
+    json_int(w, "communicators", r->compiled->memory.communicators);
+    json_uint(w, "bytes_each", r->device->communicator);
+    json_bool(w, "measured", r->device->measured);
+    json_end(w);
     json_array(w, "memory_by_stage");
     for (int i = 0; i < r->compiled->nstages; i++)
         print_stage_json(r, w, NULL, i);

@@ -40,6 +40,9 @@ void report_make(struct report *r, const struct job *job, const struct compiled 
 void report_text(const struct report *r, bool full, int width, struct buf *out);
 // The shares of the devices' peak that a step of so many seconds is; below 0: not known.
 double report_mfu(const struct report *r, double seconds);
+// What a device holds beside the plan's arena, as bars.
+void report_beside_text(const struct memory *m, const struct device_model *d, uint64_t of,
+                        int width, struct buf *out);
 // What a device holds, as members of an object.
 void report_memory_json(const struct memory *m, const struct device_model *d, struct json_out *w);
 // The members `collectives` and `sent` of an object.

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "common/base/plain.h"
+#include "common/explain/fit.h"
 #include "common/explain/picture_draw.h"
 #include "common/explain/plan_report.h"
 #include "common/explain/plan_table.h"
@@ -135,10 +136,25 @@ static void print_saved_text(const struct report *r, int stage, enum buffer_kind
     buf_puts(out, " less than cut as the parameters\n");
 }
 
+void report_beside_text(const struct memory *m, const struct device_model *d, uint64_t of,
+                        int width, struct buf *out)
+{
+    picture_bar("libraries", d->libraries, of, width, out);
+    if (!fit_nccl(m, d))
+        return;
+    picture_bar("NCCL", fit_nccl(m, d), of, width, out);
+    buf_printf(out, "  NCCL: %d communicator%s, about ", m->communicators,
+               m->communicators == 1 ? "" : "s");
+    buf_bytes(out, d->communicator);
+    buf_printf(out, " each: %s\n",
+               d->measured ? "measured on this host"
+                           : "an estimate, until a run on this host has measured it");
+}
+
 static void print_memory_text(const struct report *r, int stage, int width, struct buf *out)
 {
     const struct memory *m = compiled_memory(r->compiled, stage);
-    uint64_t all = m->arena + r->device->libraries, has = r->device->memory;
+    uint64_t all = fit_need(m, r->device), has = r->device->memory;
     uint64_t of = has > all ? has : all;
     buf_puts(out, "memory of a device");
     put_stages(r, (uint64_t)1 << stage, out);
@@ -149,7 +165,7 @@ static void print_memory_text(const struct report *r, int stage, int width, stru
         buf_bytes(out, all);
     buf_putc(out, '\n');
     picture_categories(m, of, width, out);
-    picture_bar("libraries", r->device->libraries, of, width, out);
+    report_beside_text(m, r->device, of, width, out);
     if (has > all) {
         buf_puts(out, "  free        ");
         buf_bytes(out, has - all);

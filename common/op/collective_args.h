@@ -6,6 +6,9 @@
 
 #include "common/op/op.h"
 
+// The memory of a device that collectives reach best is taken in pieces of so many bytes.
+enum { COLLECTIVE_PIECE = 2 << 20 };
+
 enum collective_op {
     COLLECTIVE_ALL_REDUCE,
     COLLECTIVE_REDUCE_SCATTER,

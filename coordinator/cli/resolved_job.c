@@ -4,10 +4,12 @@
 
 #include <fcntl.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "common/base/folder.h"
 #include "common/base/plain.h"
 #include "common/explain/plan_report.h"
+#include "common/plan/nccl_memory.h"
 #include "common/plan/plan.h"
 #include "common/plan/schema_list.h"
 
@@ -47,5 +49,16 @@ int resolve_device(const struct args *f, const struct job *job, struct arena *a,
         rc = device_model_read(a, f->device ? f->device : usual[job->resources.kind],
                                f->device_file ? buf_str(&file) : NULL, f->device_file, device, e);
     buf_clear(&file);
-    return rc;
+    if (rc)
+        return rc;
+    char model[NCCL_MODEL];
+    uint64_t bytes;
+    if (!nccl_memory_find(model, &bytes))
+        return 0;
+    const struct device_model *of = device_model_reported(model);
+    if (strcmp(of ? of->name : model, device->name) == 0) {
+        device->communicator = bytes;
+        device->measured = true;
+    }
+    return 0;
 }

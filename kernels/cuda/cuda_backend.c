@@ -265,6 +265,7 @@ __attribute__((visibility("default"))) const struct backend weft_backend = {
     .memory = {.alloc = memory_alloc,
                .free = memory_free,
                .adopt = memory_adopt,
+               .left = memory_left,
                .host_alloc = memory_host_alloc,
                .host_free = memory_free},
     .stream = {.create = cuda_stream_create,

@@ -397,7 +397,8 @@ static cudaError_t give_back_to_nccl(void *p)
 static int alloc_memory(struct device *d, size_t bytes, void **out, struct err *e)
 {
     static const struct memory_source source = {"ncclMemAlloc", take_from_nccl, give_back_to_nccl};
-    return memory_alloc_from(d, &source, bytes, out, e);
+    bytes += COLLECTIVE_PIECE - 1;
+    return memory_alloc_from(d, &source, bytes - bytes % COLLECTIVE_PIECE, out, e);
 }
 
 const struct backend_collectives cuda_collectives = {

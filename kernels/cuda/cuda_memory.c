@@ -102,6 +102,15 @@ int memory_alloc(struct device *d, size_t bytes, void **out, struct err *e)
     return memory_alloc_from(d, &cuda, bytes, out, e);
 }
 
+int memory_left(struct device *d, uint64_t *bytes, struct err *e)
+{
+    size_t left = 0, all = 0;
+    int rc = device_bind(d, e);
+    rc = rc ? rc : CUDA(d, NULL, e, cudaMemGetInfo(&left, &all));
+    *bytes = left;
+    return rc;
+}
+
 int memory_host_alloc(struct device *d, size_t bytes, void **out, struct err *e)
 {
     int rc = device_bind(d, e);

@@ -12,6 +12,7 @@ struct memory_source {
 int memory_alloc_from(struct device *d, const struct memory_source *from, size_t bytes, void **out,
                       struct err *e);
 int memory_alloc(struct device *d, size_t bytes, void **out, struct err *e); // from CUDA
+int memory_left(struct device *d, uint64_t *bytes, struct err *e);
 int memory_host_alloc(struct device *d, size_t bytes, void **out, struct err *e);
 int memory_adopt(struct device *d, void *p, size_t bytes, struct err *e);
 void memory_free(struct device *d, void *p);

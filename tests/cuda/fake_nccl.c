@@ -32,7 +32,7 @@
 
 #include "tests/cuda/fake_nccl.h"
 
-enum { VERSION = 22809 };
+enum { COMM_MEMORY = 3 << 20, GRANULARITY = 2 << 20, VERSION = 22809 };
 
 // Of what follows and of references, so that an abort need not wait for the runtime's lock, which
 // whoever stands in a call holds.
@@ -177,7 +177,7 @@ static ncclResult_t join(ncclComm_t *out, int n, ncclUniqueId id, int rank, nccl
         c->error = ncclRemoteError;
     else if (atomic_fetch_or(&c->shared->joined, 1u << rank) & 1u << rank)
         c->error = ncclInvalidUsage;
-    if (fake_scene("nccl_refuses", NULL))
+    if (fake_scene("nccl_refuses", NULL) || cudaMalloc(&c->memory, COMM_MEMORY))
         c->error = ncclSystemError;
     pthread_mutex_lock(&lock);
     comms[ncomms++] = c;
@@ -538,6 +538,7 @@ static ncclResult_t destroy(ncclComm_t c)
     pthread_mutex_unlock(&lock);
     if (!c->finalizing || !are_all(c, c->shared->finalized))
         END_PROGRAM(c, "a communicator is destroyed that is not finalized");
+    (void)cudaFree(c->memory);
     give_back(c, false);
     return ncclSuccess;
 }
@@ -563,6 +564,7 @@ static ncclResult_t abort_comm(ncclComm_t c)
 
 static ncclResult_t mem_alloc(void **out, size_t bytes)
 {
+    bytes = (bytes + GRANULARITY - 1) / GRANULARITY * GRANULARITY;
     return cudaMalloc(out, bytes) ? ncclUnhandledCudaError : ncclSuccess;
 }
 

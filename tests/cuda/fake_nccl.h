@@ -72,6 +72,7 @@ struct ncclComm {
     uint64_t nonce;
     int n, rank, device;
     int refs;            // its owner's, and of groups
+    void *memory;        // of the device
     _Atomic bool inside; // a thread is in one of its calls
     uint64_t calls;
     struct group *ended; // a group that is not yet on its stream

@@ -91,12 +91,53 @@ static void within_one_host_nccl_listens_to_it_alone(void **state)
     unset_variables();
 }
 
+// CUDA's free memory is what all processes together leave.
+static uint64_t left_on(const struct rig *r)
+{
+    uint64_t left = 0;
+    struct err e = {0};
+    if (r->backend->memory.left(r->device, &left, &e))
+        fail_msg("%s", e.text);
+    return left;
+}
+
+static void memory_for_collectives_is_counted_as_it_is_taken(void **state)
+{
+    static const struct {
+        size_t asked, pieces;
+    } cases[] = {{1, 1}, {COLLECTIVE_PIECE, 1}, {COLLECTIVE_PIECE + 1, 2}, {5 << 20, 3}};
+    struct rig r;
+    struct err e = {0};
+    struct collectives_library library;
+    struct device_info info;
+    (void)state;
+    unset_variables();
+    setenv("WEFT_CUDA_GUARD", "0", 1); // zones around it take memory as well
+    rig_open(&r, 1, NULL);
+    assert_int_equal(r.backend->collectives->load(r.device, true, &library, &e), 0);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const uint64_t taken = cases[i].pieces * COLLECTIVE_PIECE, before = left_on(&r);
+        void *p = NULL;
+        r.backend->device.info(r.device, &info);
+        const uint64_t counted = info.allocated;
+        assert_int_equal(r.backend->collectives->alloc(r.device, cases[i].asked, &p, &e), 0);
+        r.backend->device.info(r.device, &info);
+        assert_int_equal(info.allocated - counted, taken);
+        assert_int_equal(before - left_on(&r), taken);
+        r.backend->memory.free(r.device, p);
+        assert_int_equal(left_on(&r), before);
+    }
+    rig_close(&r);
+    unsetenv("WEFT_CUDA_GUARD");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_library_that_cannot_be_used_is_named_with_what_to_do),
         cmocka_unit_test(a_deterministic_device_pins_what_the_order_of_sums_hangs_on),
         cmocka_unit_test(within_one_host_nccl_listens_to_it_alone),
+        cmocka_unit_test(memory_for_collectives_is_counted_as_it_is_taken),
     };
     return cmocka_run_group_tests(tests, rig_set_up, NULL);
 }

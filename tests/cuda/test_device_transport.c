@@ -76,7 +76,7 @@ static void open_and_settle(const char *scene, const char *others)
 {
     struct err e;
     open_side(scene, others);
-    DO(side.t->settle(side.f, &e));
+    DO(side.t->settle(side.f, NULL, &e));
 }
 
 static void close_side(void)
@@ -197,7 +197,7 @@ static void rank_of_opening(void)
     open_side("nccl_init", "nccl_init");
     if (test_rank == 1)
         test_mark("opening");
-    CHECK(side.t->settle(side.f, &e));
+    CHECK(side.t->settle(side.f, NULL, &e));
     expect(&e, ERR_PEER, "rank 1 died");
     close_side();
 }
@@ -234,7 +234,7 @@ static void rank_of_lateness(void)
 {
     struct err e;
     open_side("nccl_init", "");
-    CHECK(side.t->settle(side.f, &e));
+    CHECK(side.t->settle(side.f, NULL, &e));
     expect(&e, ERR_TIMEOUT,
            test_rank ? "not all ranks of communicator dp joined it within 4 s (says rank 0)"
                      : "not all ranks of communicator dp joined it within 4 s");

@@ -13,12 +13,12 @@ INT, STR, LIST, OBJ, NUM, BOOL = int, str, list, dict, (int, float), bool
 PLAN = {
     "mesh": OBJ, "devices": INT, "threads": INT, "threads_why": STR, "params": LIST, "param_count": INT, "param_count_active": INT, "memory": OBJ, "memory_by_stage": LIST,
     "collectives": LIST, "flops_per_step": NUM, "flops_active": NUM, "utilisation": NUM, "sent": OBJ,
-    "estimate": (dict, type(None)), "pipeline": OBJ, "findings": LIST,
+    "estimate": (dict, type(None)), "pipeline": OBJ, "findings": LIST, "nccl": OBJ,
     "fits": BOOL, "source": (str, type(None)), "absent": STR, "device_model": STR, "hash": STR, "network": STR,
 }  # fmt: skip
 PARAM = {"name": STR, "shape": LIST, "dtype": STR, "spec": LIST, "shard": LIST, "bytes": INT, "stages": LIST}
 MEMORY = ["params", "grads", "optimizer", "copies", "cache", "stash", "transient", "workspace", "arena", "staging",
-          "libraries"]  # fmt: skip
+          "libraries", "nccl"]  # fmt: skip
 COLLECTIVE = {
     "op": STR, "axes": LIST, "group": INT, "stages": LIST, "phase": STR, "tensor": STR, "dtype": STR,
     "bucket": (int, type(None)), "count": INT, "tensor_bytes": INT, "bytes": INT,

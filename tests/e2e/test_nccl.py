@@ -5,6 +5,7 @@ import math
 import mmap
 import os
 import pathlib
+import json
 import re
 import sys
 
@@ -161,6 +162,33 @@ def test_a_resume_by_other_collectives_says_so_once(place, toy, cuda, resources,
     said = f"the checkpoint's run had its collectives by NCCL 2.28.9, pinned, this one by {now}: from now on sums may round otherwise"
     assert (run.log(0) + run.log(1)).count(said) == 1, run.log(0)
     assert run.checkpoints()[-1].manifest["numerics"]["collectives"] == now
+
+
+def test_what_nccl_takes_is_measured_kept_planned_and_refused_where_it_does_not_fit(place, toy, cuda):
+    """The tests' NCCL takes 3 MiB for each communicator. That the plan is what was taken, to the byte, each rank checks."""
+    cuda.setenv("XDG_CACHE_HOME", str(place / "cache"))
+    cuda.delenv("WEFT_CUDA_GUARD")  # its zones take memory that no plan has
+    run = small(place, toy, collectives="nccl")
+    spoken = ["plan", "--device", "emulated:memory=8GiB,libraries=1B", str(run.file), "--json"]
+    before = json.loads(runs.weft(*spoken).out)
+    assert before["nccl"] == {"communicators": 1, "bytes_each": 384 << 20, "measured": False}
+    run.finish()
+    assert re.search(r"NCCL 2.28.9, pinned took 3.0 MiB of device memory for each of its communicators \(1\)", run.log(0)), run.log(0)
+    plan = json.loads(runs.weft(*spoken).out)
+    assert plan["nccl"] == {"communicators": 1, "bytes_each": 3 << 20, "measured": True}
+    arena = plan["memory"]["arena"]
+    assert plan["memory"]["nccl"] == 3 << 20 and arena == before["memory"]["arena"]
+    text = runs.weft(*spoken[:-1]).out
+    assert "NCCL: 1 communicator, about 3.0 MiB each: measured on this host" in text, text
+    for room, fits in ((arena + (3 << 20), True), (arena + (3 << 20) - 1, False)):
+        one = runs.weft("plan", "--device", f"emulated:memory={room + 1}B,libraries=1B", spoken[3], "--json")
+        assert (one.code == 0) is fits, one
+    (run.dir / "metrics.jsonl").unlink()
+    cuda.setenv("WEFT_FAKE_CUDA", f"devices:2,memory:{arena + (3 << 20) - 1}")
+    again = small(place / "again", toy, collectives="nccl")
+    end = again.run()
+    assert end.code == 78 and "NCCL about 0.00 GiB (1 times 3 MiB, as the last run here has measured)" in again.log(0), (end, again.log(0))
+    assert not (again.dir / "metrics.jsonl").exists()
 
 
 def test_ranks_with_an_NCCL_HOSTID_each_may_share_a_device(place, toy, cuda):

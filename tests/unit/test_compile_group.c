@@ -84,13 +84,15 @@ static void more_groups_than_a_world_has_communicators_are_refused(void **state)
 {
     struct instr i[COMMUNICATORS + 2] = {{.kind = INSTR_START, .stages = 1}}; // twice the first
     struct program p = {.instrs = i, .ninstrs = COMMUNICATORS + 1}, *all[] = {&p};
+    int count;
     struct err e = {0};
     (void)state;
     for (int k = 1; k < COMMUNICATORS + 2; k++)
         i[k] = (struct instr){.kind = INSTR_START, .stages = (uint64_t)k};
-    assert_int_equal(group_check(all, 1, &e), 0);
+    assert_int_equal(group_count(all, 1, &count, &e), 0);
+    assert_int_equal(count, COMMUNICATORS);
     p.ninstrs++;
-    assert_int_equal(group_check(all, 1, &e), ERR_LIMIT);
+    assert_int_equal(group_count(all, 1, &count, &e), ERR_LIMIT);
 }
 
 int main(void)

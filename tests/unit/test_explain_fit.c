@@ -2,6 +2,7 @@
 // Plans held against devices: whether they fit, and what would help.
 #include "common/explain/fit.h"
 #include "common/explain/plan_report.h"
+#include "common/op/collective_args.h"
 #include "tests/unit/compile_case.h"
 #include <stdio.h>
 
@@ -314,9 +315,44 @@ static void the_search_ends_where_a_job_takes_long_to_compile(void **state)
     fixture_clear(&f);
 }
 
+#define TWO(more)                                                                \
+    "name: t\nmodel: {program: gpt2, layers: 2, embed: 64, heads: 2, seq: 64}\n" \
+    "data: {format: tokens, train: {tokens: t}, batch: 8}\ntrain: {steps: 1}\n"  \
+    "mesh: {dp: 2}\nresources: {kind: cuda" more "}\n"
+
+static void what_nccl_takes_counts_where_devices_may_carry_collectives(void **state)
+{
+    struct fixture f;
+    (void)state;
+    compile_text(&f, TWO(", collectives: host"), 0);
+    const struct memory by_hosts = f.c.memory;
+    fixture_clear(&f);
+    compile_text(&f, TWO(""), 0);
+    const struct memory *m = &f.c.memory;
+    struct device_model d = read_model(&f.a, "h200", NULL);
+    assert_int_equal(by_hosts.communicators, 0);
+    assert_int_equal(m->communicators, 1);
+    assert_int_equal(m->region[REGION_SHARED] % COLLECTIVE_PIECE, 0);
+    assert_in_range(m->arena - by_hosts.arena, 1, COLLECTIVE_PIECE - 1);
+    assert_int_equal(m->arena, m->region[REGION_SHARED] + m->region[REGION_PRIVATE]);
+    assert_int_equal(fit_need(&by_hosts, &d), by_hosts.arena + d.libraries);
+    d.communicator = 1000;
+    d.memory = m->arena + d.libraries + 1000;
+    assert_true(fit_fits(&f.c, &d));
+    d.memory--;
+    assert_false(fit_fits(&f.c, &d));
+    plan_fit(&f.job, &d, &f.c, &f.found, &f.a);
+    const struct finding *one = find_finding(&f, FINDING_DOES_NOT_FIT, NULL);
+    assert_non_null(one);
+    assert_int_equal(one->waste, 1);
+    assert_non_null(strstr(one->message, "NCCL 1000 B"));
+    fixture_clear(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_nccl_takes_counts_where_devices_may_carry_collectives),
         cmocka_unit_test(gpt3_does_not_fit_eight_by_eight_and_cutting_its_weights_on_data_does),
         cmocka_unit_test(state_and_gradients_are_cut_as_far_as_it_takes),
         cmocka_unit_test(too_many_activations_want_more_microbatches),

@@ -445,8 +445,16 @@ static int explain_refusal(const struct fabric *f, int rc, struct err *e)
                    f->o.world->rank, why.text);
 }
 
-static int settle_fabric(struct fabric *f, struct err *e)
+static uint64_t find_left(const struct fabric *f)
 {
+    const struct backend *b = f->o.backend;
+    uint64_t left = 0;
+    return !b->memory.left || b->memory.left(f->o.device, &left, NULL) ? 0 : left;
+}
+
+static int settle_fabric(struct fabric *f, struct library_memory *took, struct err *e)
+{
+    const uint64_t before = find_left(f);
     int rc = 0;
     for (int i = 0; i < f->njoined && !rc; i++)
         rc = open_devices(f, &f->joined[i], e);
@@ -455,7 +463,12 @@ static int settle_fabric(struct fabric *f, struct err *e)
         rc = open_words(f, e);
     if (!rc)
         rc = start_watcher(f, e);
-    return rc ? rc : warm_up(f, e);
+    if (!rc)
+        rc = warm_up(f, e);
+    const uint64_t after = find_left(f);
+    if (!rc && took)
+        *took = (struct library_memory){f->njoined, after < before ? before - after : 0};
+    return rc;
 }
 
 // ---- running -----------------------------------------------------------------------------------

@@ -44,6 +44,11 @@ struct fabric_options {
     struct device *device;
 };
 
+struct library_memory {
+    int communicators;
+    uint64_t bytes; // 0: not known
+};
+
 struct transport {
     // True: start and wait only queue work on q, and what they queue may be held in a captured
     // graph (backend.h) and replayed. Then the executor captures them with the ops around them. While
@@ -78,7 +83,9 @@ struct transport {
                    struct collective **out, struct err *e);
     // Optional. All ranks call it, after the last prepare and before the first start: makes ready what
     // would else be made by the first starts. What lies in the memory is zero, and so it stays.
-    int (*settle)(struct fabric *f, struct err *e);
+    // *took (may be null) is what the library has taken of the device since, and for how many
+    // communicators; what others took or freed meanwhile counts too.
+    int (*settle)(struct fabric *f, struct library_memory *took, struct err *e);
 
     int (*start)(struct collective *c, struct stream_q *q, struct err *e);
     int (*wait)(struct collective *c, struct stream_q *q, struct err *e);

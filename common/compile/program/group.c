@@ -72,7 +72,7 @@ void group_print(const struct group *g, const struct mesh *m, struct buf *out)
         }
 }
 
-int group_check(struct program *const *programs, int n, struct err *e)
+int group_count(struct program *const *programs, int n, int *count, struct err *e)
 {
     struct group known[COMMUNICATORS];
     int nknown = 0;
@@ -94,5 +94,6 @@ int group_check(struct program *const *programs, int n, struct err *e)
             known[k] = g;
             nknown += k == nknown;
         }
+    *count = nknown;
     return 0;
 }

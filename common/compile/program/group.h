@@ -26,5 +26,5 @@ int group_ranks(const struct group *g, const struct mesh *m, int rank, int *out)
 // "[dp, tp]"; "pp 0,3"; "pp 1>2", "pp 2>1", "pp 3>0 closing". Groups of one rank that differ have
 // different names.
 void group_print(const struct group *g, const struct mesh *m, struct buf *out);
-// ERR_LIMIT: the programs of a rank, one of each kind, use more than COMMUNICATORS groups.
-int group_check(struct program *const *programs, int n, struct err *e);
+// How many groups the programs of a rank use, one of each kind. ERR_LIMIT: more than COMMUNICATORS.
+int group_count(struct program *const *programs, int n, int *count, struct err *e);

@@ -20,6 +20,7 @@ struct memory {
     uint64_t arena; // = the sum of the above = private + shared
     uint64_t region[REGION_COUNT];
     uint64_t lasting[REGION_COUNT]; // of these: what lasts, below all temporaries
+    int communicators; // of the device, if it carries the collectives itself; 0: it never does
 };
 struct placed_stage { // the programs of another stage, which have their places, and their memory
     struct program *const *programs;

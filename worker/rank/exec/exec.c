@@ -307,7 +307,7 @@ int exec_open(const struct exec_options *o, struct exec **out, struct err *e)
         if (compiled_has(o->compiled, k))
             rc = bind_program(x, find_program(x, (enum program_kind)k), &x->loaded[k], e);
     if (!rc && x->fabric && x->transport->settle)
-        rc = x->transport->settle(x->fabric, e);
+        rc = x->transport->settle(x->fabric, o->took, e);
     if (!rc)
         rc = set_constants(x, e);
     if (rc)

@@ -24,6 +24,7 @@ struct exec_options {
     struct device *device;
     struct world *world;               // may be null when no program has a collective
     const struct transport *transport; // what carries them; null: host_transport
+    struct library_memory *took;       // by `settle`; may be null
     int rank;
     struct progress_page *page; // may be null
     // May be null: called after each instruction of the train program, once the device is done with

@@ -19,6 +19,7 @@
 #include "common/job/prompt.h"
 #include "common/job/threads.h"
 #include "common/language/model_facts.h"
+#include "common/plan/nccl_memory.h"
 #include "worker/rank/train/algorithms.h"
 #include "worker/rank/train/take_source.h"
 
@@ -209,6 +210,46 @@ static int choose_transport(struct trainer *t, struct err *e)
     return transport_choose(&o, &t->exec_options.transport, t->collectives, e);
 }
 
+// Refuses what NCCL leaves no room for, as far as this host knows what it takes.
+static int check_library_fits(const struct trainer *t, struct err *e)
+{
+    const struct memory *m =
+        compiled_memory(&t->compiled, compiled_stage(&t->compiled, t->assignment->rank));
+    char model[NCCL_MODEL];
+    uint64_t each;
+    struct device_info info;
+    t->exec_options.backend->device.info(t->device, &info);
+    if (t->exec_options.transport != &device_transport || !nccl_memory_find(model, &each) ||
+        strcmp(model, info.model) != 0 ||
+        m->arena + (uint64_t)m->communicators * each <= info.memory)
+        return 0;
+    return err_set(e, ERR_INVALID,
+                   "the plan needs %.2f GiB of device memory, NCCL about %.2f GiB (%d times %.0f "
+                   "MiB, as the last run here has measured), and this device has %.2f GiB: `weft "
+                   "plan` says what each part takes; with resources.collectives: host NCCL is not "
+                   "needed",
+                   (double)m->arena / 0x1p30, (double)each * m->communicators / 0x1p30,
+                   m->communicators, (double)each / 0x1p20, (double)info.memory / 0x1p30);
+}
+
+// For the log, and for the next plan.
+static void keep_library_memory(const struct trainer *t, const struct library_memory *took)
+{
+    struct device_info info;
+    struct err why = {0};
+    if (!took->bytes || !took->communicators || t->assignment->rank)
+        return;
+    t->exec_options.backend->device.info(t->device, &info);
+    const uint64_t each = took->bytes / (uint64_t)took->communicators;
+    log_info(
+        "collectives",
+        "%s took %.1f MiB of device memory for each of its communicators (%d), with what others "
+        "took meanwhile",
+        t->collectives, (double)each / 0x1p20, took->communicators);
+    if (nccl_memory_keep(info.model, each, &why))
+        log_warn("collectives", "what NCCL took is not kept for the next plan: %s", why.text);
+}
+
 static int open_sampling(struct trainer *t, struct err *e)
 {
     int64_t count = t->job->eval.sample.count;
@@ -315,9 +356,14 @@ static int open_exec(struct trainer *t, struct err *e)
 {
     t->exec_options.rank = t->assignment->rank;
     t->exec_options.page = t->assignment->page;
-    int rc = exec_open(&t->exec_options, &t->exec, e);
+    struct library_memory took = {0};
+    t->exec_options.took = &took;
+    int rc = check_library_fits(t, e);
+    rc = rc ? rc : exec_open(&t->exec_options, &t->exec, e);
+    t->exec_options.took = NULL;
     if (rc)
         return rc;
+    keep_library_memory(t, &took);
     exec_buffer(t->exec, t->compiled.holder, "metrics", &t->metrics_device);
     if (t->assignment->only)
         return 0;
