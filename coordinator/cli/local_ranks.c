@@ -356,6 +356,7 @@ static void reap(struct local_ranks *l)
         int signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
         l->alive--;
         local_leader_ended(&l->lead, r, signal ? 0 : WEXITSTATUS(status), signal);
+        l->killed |= signal == SIGKILL;
         if (!l->why.code && l->lead.ranks[r].why[0])
             err_set(&l->why, ERR_PEER, "rank %d: %s", r, l->lead.ranks[r].why);
         else if (!l->why.code)
@@ -372,12 +373,13 @@ static int turn(struct local_ranks *l, int timeout_ms, struct err *e)
     reap(l);
     if (read(l->signals, &info, sizeof info) == (ssize_t)sizeof info)
         return err_set(e, ERR_ABORTED, "interrupted");
-    if (l->lead.failed)
-        return err_set(e, ERR_PEER, "%s", l->lead.culprit.text);
     // The leader waits a moment for the cause before it names who lost a peer.
-    if (l->why.code && !l->alive)
-        return err_set(e, l->why.code, "%s", l->why.text);
-    return 0;
+    if (!l->lead.failed && (!l->why.code || l->alive))
+        return 0;
+    return err_set(e, ERR_PEER, "%s%s", l->lead.failed ? l->lead.culprit.text : l->why.text,
+                   l->killed ? "; where nobody killed it this machine's memory was full: give a "
+                               "smaller --batch"
+                             : "");
 }
 
 int local_ranks_start(struct local_ranks *l, struct err *e)

@@ -37,6 +37,7 @@ struct local_ranks {
     struct buf answers; // to the last question, as far as they came
     int nanswers;
     Weft__Rank__Answer *answer; // these as one; null: none yet
+    bool killed;                // a rank was, by SIGKILL
     struct err why;             // why a rank has ended; code 0: none has
 };
 

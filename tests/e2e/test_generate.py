@@ -345,6 +345,27 @@ def test_an_interruption_ends_it_where_nobody_reads_the_terminal(ckpt, tmp_path)
     os.close(ours)
 
 
+@pytest.mark.parametrize("mesh", ["dp=1", "dp=2"])
+def test_where_memory_runs_out_it_says_what_fits(trained, ckpt, mesh):
+    """As many texts as the plan says of a device with this machine's memory, or with a rank's share of it."""
+    err = generate(ckpt, "--prompt", "a", "--tokens", "4", "--batch", "1000000", "--mesh", mesh, code=1)
+    said = re.search(r"the plan needs [\d.]+ GiB of device memory, but this host has [\d.]+ GiB: --batch (\d+) fits$", err, re.M)
+    assert said, err
+    kib = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGESIZE") // int(mesh[-1]) >> 10
+    plan = runs.weft("plan", str(trained.file), "--generate", "--json", "--mesh", mesh, "--device", f"here:memory={kib + 4}KiB,libraries=4KiB")
+    assert json.loads(plan.out)["rows_that_fit"] == int(said[1]), (err, plan)
+
+
+def test_a_rank_that_is_killed_may_have_been_so_for_want_of_memory(ckpt):
+    long = [runs.WEFT, "generate", ckpt, "--prompt", "a", "--tokens", "100000", "--slide"]
+    with subprocess.Popen(long, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as p:
+        assert p.stdout.read(5)
+        (rank,) = [int(c) for c in pathlib.Path(f"/proc/{p.pid}/task/{p.pid}/children").read_text().split()]
+        runs.kill_pid(rank)
+        err = p.communicate(timeout=runs.WATCHDOG)[1]
+    assert p.returncode == 1 and "memory was full: give a smaller --batch" in err, err
+
+
 def test_what_a_killed_client_leaves_goes_at_the_next_start_and_no_others_does(ckpt):
     tmp = pathlib.Path(os.environ["TMPDIR"])
     (tmp / "weft-models").mkdir()  # a person's

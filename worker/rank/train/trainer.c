@@ -31,12 +31,17 @@ enum { HANGS = 10 };
 #define START_NS      (120 * CLOCK_S) // for the ranks to connect, and again to agree on the plan
 #define LOST_NS       (12 * CLOCK_S)  // longer than a rank takes to end by itself
 
+static struct compile_options compiled_so(const struct trainer *t)
+{
+    return (struct compile_options){.only = (enum program_kind)t->assignment->only,
+                                    .rows = t->assignment->rows,
+                                    .context = t->assignment->context};
+}
+
 static int open_compiled(struct trainer *t, struct err *e)
 {
     struct buf dump = {0};
-    const struct compile_options o = {.only = (enum program_kind)t->assignment->only,
-                                      .rows = t->assignment->rows,
-                                      .context = t->assignment->context};
+    const struct compile_options o = compiled_so(t);
     int rc = plan_compile(t->job, &o, &t->arena, &t->compiled, &dump, e);
     if (rc == ERR_INTERNAL && dump.len) // a bug of weft: whoever mends it needs the program
         log_error("compile", "%s", buf_str(&dump));
@@ -48,11 +53,33 @@ static int open_compiled(struct trainer *t, struct err *e)
     return rc;
 }
 
+// What would fit into `memory` bytes, each for a rank: of a program that is asked, `weft generate` and
+// `weft eval` have flags for it.
+static void print_fit(const struct trainer *t, uint64_t memory, char *out, size_t size)
+{
+    const struct device_model d = {.memory = memory};
+    const struct compile_options o = compiled_so(t);
+    int64_t rows = o.only ? plan_rows_that_fit(t->job, &o, &d) : 0, context = 0;
+    rows -= rows % t->assignment->ranks;
+    if (!rows && o.only == PROGRAM_FILL)
+        context = plan_context_that_fits(t->job, &o, &d);
+    if (!o.only)
+        snprintf(out, size, "`weft plan --device here:memory=%lluMiB` says what would make it fit",
+                 (unsigned long long)(memory >> 20));
+    else if (rows)
+        snprintf(out, size, "--batch %lld fits", (long long)rows);
+    else if (context)
+        snprintf(out, size, "--batch 1 --context %lld fits", (long long)context);
+    else
+        snprintf(out, size, "not one row of it fits: give a --mesh that cuts the model");
+}
+
 // Refuses a plan that needs more memory than there is, before the arena is touched: touching it would
 // make the kernel kill some process of its own choice.
 static int check_fits(const struct trainer *t, struct err *e)
 {
     struct device_info info;
+    char fit[120];
     t->exec_options.backend->device.info(t->device, &info);
     // The ranks that share this memory. With several hosts it is not known which ones do, so only
     // this rank is counted.
@@ -65,12 +92,11 @@ static int check_fits(const struct trainer *t, struct err *e)
         }
     if (need <= info.memory)
         return 0;
+    print_fit(t, info.memory / (uint64_t)sharers, fit, sizeof fit);
     return err_set(e, ERR_INVALID,
-                   "the plan needs %.1f GiB of device memory, but this %s has %.1f GiB: `weft plan "
-                   "--device here:memory=%lluMiB` says what would make it fit",
+                   "the plan needs %.1f GiB of device memory, but this %s has %.1f GiB: %s",
                    (double)need / 0x1p30, info.shares_host ? "host" : "device",
-                   (double)info.memory / 0x1p30,
-                   (unsigned long long)((info.memory >> 20) / (uint64_t)sharers));
+                   (double)info.memory / 0x1p30, fit);
 }
 
 static int open_device(struct trainer *t, struct err *e)
