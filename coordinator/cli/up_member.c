@@ -8,8 +8,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/base/folder.h"
 #include "common/base/plain.h"
 #include "coordinator/cli/up_order.h"
 #include "coordinator/cli/verb_run.h"
@@ -68,6 +70,20 @@ static int start_hearing(struct err *e)
     return rc;
 }
 
+// Two members of one machine would each use all of its devices. Containers of one boot are machines of
+// their own, with a folder of their own for what a host keeps.
+static void say_hello(void)
+{
+    const char *tmp = getenv("TMPDIR");
+    char boot[64];
+    struct stat st = {0};
+    (void)folder_read("/proc/sys/kernel/random", "boot_id", boot, sizeof boot, NULL);
+    (void)stat(tmp && *tmp == '/' ? tmp : "/tmp", &st);
+    plain_printf(stdout, UP_HELLO WEFT_VERSION " on %.*s.%llx-%llx\n", (int)strcspn(boot, "\n"),
+                 boot, (unsigned long long)st.st_dev, (unsigned long long)st.st_ino);
+    fflush(stdout);
+}
+
 int up_member(const struct verb *v)
 {
     static char bytes[UP_ORDER_MAX + 1];
@@ -75,8 +91,7 @@ int up_member(const struct verb *v)
     static struct args args;
     static struct several s;
     struct err e = {0};
-    plain_printf(stdout, "%s%s\n", UP_HELLO, WEFT_VERSION);
-    fflush(stdout);
+    say_hello();
     if (read_order(bytes, &o, &e)) {
         complain(v, e.text, NULL, "start `weft up` where all hosts are reached from");
         return e.code == ERR_PEER ? SEVERAL_AGAIN : SEVERAL_PERSON;

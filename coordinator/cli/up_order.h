@@ -15,7 +15,8 @@
 
 enum { UP_ORDER_MAX = 60000 }; // bytes: less than a pipe holds
 enum { UP_SILENT_MS = 30000 };
-// With which, and its version, a member begins its standard output.
+// With which a member begins its standard output; then come its version and what tells its machine from
+// others: "weft up: this is weft 0.1 on BOOT.FOLDER".
 #define UP_HELLO "weft up: this is weft "
 
 enum { UP_ORDER_WORDS = 2 * (ARGS_MAX_SET + 2 * ARGS_MAX_PAIRS) + 8 };

@@ -56,6 +56,7 @@ struct host {
     int pidfd, in, out[2]; // of ssh: its input; its output and errors, −1 once they have ended
     struct buf part[2];    // of a line of them
     bool there, ended;
+    char machine[100]; // ""; as it says once it is there
 };
 
 struct up {
@@ -250,9 +251,32 @@ static void refuse_host(struct up *u, const struct host *h, const char *what, co
     end_early(u);
 }
 
+// What a host says first: which weft it has, and which machine it is.
+static void take_hello(struct up *u, struct host *h, const char *text)
+{
+    static const char ours[] = WEFT_VERSION " on ";
+    char what[2 * NAME_SIZE + 100];
+    h->there = true;
+    if (strncmp(text, ours, strlen(ours)) != 0) {
+        snprintf(what, sizeof what, "%s has weft %.60s, and this is weft " WEFT_VERSION, h->name,
+                 text);
+        refuse_host(u, h, what,
+                    "install one version on all hosts, or name where it is: --weft PATH");
+        return;
+    }
+    snprintf(h->machine, sizeof h->machine, "%s", text + strlen(ours));
+    for (int i = 0; i < u->n; i++) {
+        if (&u->host[i] == h || strcmp(u->host[i].machine, h->machine) != 0)
+            continue;
+        snprintf(what, sizeof what, "%s and %s are one machine: one weft uses all of its devices",
+                 u->host[i].name, h->name);
+        refuse_host(u, h, what, "name it once; two on one machine need a TMPDIR of their own each");
+        return;
+    }
+}
+
 static void take_line(struct up *u, struct host *h, int which, const char *line)
 {
-    char what[NAME_SIZE + 200];
     if (which || h->there || strncmp(line, UP_HELLO, strlen(UP_HELLO)) != 0) {
         if (which)
             plain_error("%s: %s", h->name, line);
@@ -262,12 +286,7 @@ static void take_line(struct up *u, struct host *h, int which, const char *line)
             plain_printf(u->args->json ? stderr : stdout, "%s: %s\n", h->name, line);
         return;
     }
-    h->there = true;
-    if (strcmp(line + strlen(UP_HELLO), WEFT_VERSION) == 0)
-        return;
-    snprintf(what, sizeof what, "%s has weft %.60s, and this is weft " WEFT_VERSION, h->name,
-             line + strlen(UP_HELLO));
-    refuse_host(u, h, what, "install one version on all hosts, or name where it is: --weft PATH");
+    take_hello(u, h, line + strlen(UP_HELLO));
 }
 
 // False: it has ended, or has no more for now.

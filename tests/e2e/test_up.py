@@ -218,6 +218,14 @@ def test_a_host_that_is_not_fit_is_named_and_nothing_begins(place, noise, there,
     assert hosts.none_is_left() and not hosts.processes(program=b"sleep") and not (place / "mine-ckpt").exists()
 
 
+def test_one_machine_under_two_names_is_found_before_anything_begins(two):
+    (two.folder / "b").rmdir()
+    (two.folder / "b").symlink_to("a")
+    end = ended(two.up())
+    assert end.code == 78 and re.search("(a and b|b and a) are one machine", end.err) and end.err.count("to do:") == 1, end
+    assert two.none_is_left() and not two.run.stores()
+
+
 def test_a_long_line_stays_one(place, noise):
     """The text of an event, which is one line of JSON, has up to 64 KiB, and more with its escapes."""
     hosts = Hosts(runs.Run(place, runs.busy_job(noise, 2), "mine"), "a")
@@ -278,11 +286,12 @@ def sshd(place, noise):
     if os.geteuid() == 0:
         pathlib.Path("/run/sshd").mkdir(exist_ok=True)
     (keys / "config.sshd").write_text(
-        f"Port {port}\nListenAddress 127.0.0.1\nHostKey {keys}/host\nAuthorizedKeysFile {keys}/user.pub\nStrictModes no\nUsePAM no\n"
-        f"PidFile none\nPermitRootLogin yes\nSetEnv TMPDIR={place}/hosts/a\nPrintMotd no\n")  # fmt: skip
-    (keys / "known").write_text(f"[127.0.0.1]:{port} {(keys / 'host.pub').read_text()}")
+        f"Port {port}\nListenAddress 127.0.0.1\nListenAddress 127.0.0.2\nHostKey {keys}/host\nAuthorizedKeysFile {keys}/user.pub\nStrictModes no\nUsePAM no\n"
+        f"PidFile none\nPermitRootLogin yes\nPrintMotd no\n"
+        + "".join(f"Match LocalAddress 127.0.0.{i}\n SetEnv TMPDIR={place}/hosts/{h}\n" for i, h in ((1, "a"), (2, "b"))))  # fmt: skip
+    (keys / "known").write_text(f"[127.0.0.1]:{port},[127.0.0.2]:{port} {(keys / 'host.pub').read_text()}")
     (keys / "config").write_text(
-        f"Host a b\n HostName 127.0.0.1\n Port {port}\n User {getpass.getuser()}\n IdentityFile {keys}/user\n IdentitiesOnly yes\n"
+        f"Host a\n HostName 127.0.0.1\nHost b\n HostName 127.0.0.2\nHost *\n Port {port}\n User {getpass.getuser()}\n IdentityFile {keys}/user\n IdentitiesOnly yes\n"
         f" UserKnownHostsFile {keys}/known\n GlobalKnownHostsFile none\n")  # fmt: skip
     daemon = subprocess.Popen([program, "-D", "-e", "-f", str(keys / "config.sshd")], stderr=open(keys / "log", "w"))
     hosts = Hosts(runs.Run(place, runs.busy_job(noise, 2, train__steps=STEPS), "mine"), "a", "b",
