@@ -10,11 +10,12 @@
 // Work of the fake runtime runs as late as can be, so a device here comes to its calls in the order in
 // which they were launched, as a GPU does, not in that in which streams are waited for.
 //
-// Ends the program where NCCL would hang or corrupt memory: calls that differ between ranks, two
-// communicators whose calls ranks that share both launched in different orders, in-place operands that
-// overlap otherwise than NCCL allows, a communicator that is used after it was given back, or by two
-// threads at once, or on a stream of another device. Returns what NCCL returns where one is used that
-// is still in progress, and where two ranks of one host have one device (NCCL_HOSTID is the host's name).
+// Ends the program where NCCL would hang or corrupt memory: calls that differ between ranks, calls of
+// several communicators that were launched in orders that do not fit (fake_nccl_wait.c; a send waits
+// for its receiver), in-place operands that overlap otherwise than NCCL allows, a communicator that is
+// used after it was given back, or by two threads at once, or on a stream of another device. Returns
+// what NCCL returns where one is used that is still in progress, and where two ranks of one host have
+// one device (NCCL_HOSTID is the host's name).
 //
 // WEFT_FAKE_CUDA, beside what fake_runtime.c says:
 //   nccl_absent     there is no library            nccl_version:N  another one (22809)
@@ -171,8 +172,10 @@ static ncclResult_t join(ncclComm_t *out, int n, ncclUniqueId id, int rank, nccl
     *c = (struct ncclComm){
         .n = n, .rank = rank, .device = fake_device(), .nonce = of.nonce, .refs = 1};
     c->shared = map_shared(&of);
-    if (c->shared)
+    if (c->shared) {
         c->shared->place[rank] = find_place();
+        c->shared->process[rank] = wait_process();
+    }
     if (!c->shared)
         c->error = ncclRemoteError;
     else if (atomic_fetch_or(&c->shared->joined, 1u << rank) & 1u << rank)
@@ -275,45 +278,6 @@ static ncclResult_t group_start(void)
     return ncclSuccess;
 }
 
-static void compare_orders(const struct ncclComm *c, const struct order *own, int peer,
-                           const struct order *got)
-{
-    for (int i = 0; i < own->others; i++)
-        for (int k = 0; k < got->others; k++)
-            if (own->before[i].nonce == got->before[k].nonce &&
-                own->before[i].calls != got->before[k].calls)
-                END_PROGRAM(c,
-                            "launches call %llu after %llu calls of another communicator, and rank "
-                            "%d, which shares both, after %llu",
-                            (unsigned long long)own->call - 1,
-                            (unsigned long long)own->before[i].calls, peer,
-                            (unsigned long long)got->before[k].calls);
-}
-
-// Numbers the calls of a group, and publishes behind how many of other communicators they come.
-// Whoever of two members launches later finds that they have launched in different orders.
-static void note_order(struct group *g)
-{
-    struct ncclComm *c = g->comm;
-    g->number = c->calls;
-    c->calls += (uint64_t)g->calls;
-    struct order *own = &c->shared->order[c->rank][g->number % RECENT];
-    own->call = 0;
-    own->others = 0;
-    for (int i = 0; i < ncomms; i++)
-        if (comms[i] != c)
-            own->before[own->others++] = (struct before){comms[i]->nonce, comms[i]->calls};
-    own->call = g->number + 1;
-    for (int r = 0; r < c->n; r++) {
-        const struct order *got = &c->shared->order[r][g->number % RECENT];
-        struct order copy;
-        uint64_t call = got->call;
-        memcpy(&copy, got, sizeof copy);
-        if (r != c->rank && call == own->call && got->call == call)
-            compare_orders(c, own, r, &copy);
-    }
-}
-
 static ncclResult_t group_end(void)
 {
     struct group *g = open_group;
@@ -323,7 +287,8 @@ static ncclResult_t group_end(void)
         return ncclSuccess;
     open_group = NULL;
     pthread_mutex_lock(&lock);
-    note_order(g);
+    g->number = g->comm->calls;
+    g->comm->calls += (uint64_t)g->calls;
     g->comm->ended = g;
     g->comm->asked = false;
     pthread_mutex_unlock(&lock);

@@ -13,7 +13,6 @@ enum {
     MOST_RANKS = 16,
     MOST_COMMS = 64,
     MOST_CALLS = 64,
-    RECENT = 64,
     RING = 1 << 16,
 };
 
@@ -22,22 +21,19 @@ struct ring {
     unsigned char bytes[RING];
 };
 
-// Calls on another communicator that a rank had launched before it launched one on this.
-struct before {
+struct before { // calls on a communicator
     uint64_t nonce, calls;
 };
 
-struct order {
-    _Atomic uint64_t call; // its number + 1
-    int others;
-    struct before before[MOST_COMMS];
+struct process { // and its file of shared memory (fake_nccl_wait.c)
+    int pid, file;
 };
 
 struct shared {
     uint64_t nonce;
     _Atomic unsigned joined, finalized; // members, a bit each
     _Atomic uint64_t place[MOST_RANKS]; // of each member's device: a hash of its host and number
-    struct order order[MOST_RANKS][RECENT];
+    struct process process[MOST_RANKS];
     struct ring ring[MOST_RANKS][MOST_RANKS]; // [from][to]
 };
 
@@ -98,3 +94,12 @@ size_t type_size(ncclDataType_t t);
 // Calls [i, end) of a group at once: one collective, or all its sends and receives. False: the
 // communicator was aborted meanwhile.
 bool perform_calls(const struct group *g, int i, int end);
+
+// ---- fake_nccl_wait.c --------------------------------------------------------------------------
+
+struct process wait_process(void); // this one
+// The device is in calls [call, end) of a communicator, with these members, and leaves them.
+void wait_enter(const struct ncclComm *c, uint64_t call, uint64_t end, const bool *peers);
+void wait_leave(void);
+// Ends the program if what the device is in never ends.
+void wait_check(const struct ncclComm *c);

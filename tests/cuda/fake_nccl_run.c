@@ -31,6 +31,8 @@ struct flow {
     size_t n, at;
 };
 
+enum { STILL = 500 }; // so many looks without a move make one doubt
+
 static size_t less(size_t a, size_t b)
 {
     return a < b ? a : b;
@@ -68,9 +70,11 @@ static bool move_flow(struct flow *f, bool sends)
     return moved > 0;
 }
 
-static bool is_done(const struct flow *f)
+// What was sent is done when it was taken: NCCL may buffer it, and does not promise to.
+static bool is_done(const struct flow *f, bool sends)
 {
-    return !f->ring || f->at == sizeof *f->head + f->n;
+    return !f->ring || (f->at == sizeof *f->head + f->n &&
+                        (!sends || atomic_load(&f->ring->taken) == atomic_load(&f->ring->sent)));
 }
 
 static enum kind find_counterpart(enum kind k)
@@ -102,6 +106,7 @@ static void compare_heads(const struct ncclComm *c, int peer, const struct head 
 static bool move_all(const struct ncclComm *c, struct flow *out, struct flow *in,
                      const struct head *own)
 {
+    int still = 0;
     for (bool done = false; !done;) {
         bool moved = false;
         done = true;
@@ -113,10 +118,13 @@ static bool move_all(const struct ncclComm *c, struct flow *out, struct flow *in
             moved |= move_flow(&in[k], false);
             if (in[k].ring && !had && in[k].at >= sizeof(struct head))
                 compare_heads(c, k, &own[k], in[k].head);
-            done = done && is_done(&out[k]) && is_done(&in[k]);
+            done = done && is_done(&out[k], true) && is_done(&in[k], false);
         }
-        if (!moved && !done)
+        still = moved ? 0 : still + 1;
+        if (still && !done)
             usleep(20);
+        if (still % STILL == STILL - 1)
+            wait_check(c);
     }
     return true;
 }
@@ -242,7 +250,12 @@ bool perform_calls(const struct group *g, int i, int end)
             }
         }
     }
+    bool peers[MOST_RANKS];
+    for (int r = 0; r < c->n; r++)
+        peers[r] = out[r].ring || in[r].ring;
+    wait_enter(c, g->number + (uint64_t)i, g->number + (uint64_t)end, peers);
     bool moved = move_all(c, out, in, heads);
+    wait_leave();
     if (moved && reduces)
         reduce_parts(c, &g->call[i], parts, g->call[i].to);
     for (int r = 0; r < c->n; r++)
