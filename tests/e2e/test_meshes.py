@@ -221,7 +221,7 @@ def test_a_router_whose_scores_are_no_numbers_ends_the_job_as_any_such_loss(plac
     assert last["expert_tokens"] == [[8 * 32, 8 * 32, 0, 0]] * 2  # of equals the first ones
 
 
-@pytest.mark.parametrize("mesh", [{"dp": 2}, {"dp": 2, "tp": 2}], ids=str)
+@pytest.mark.parametrize("mesh", [{"dp": 2}, {"fsdp": 2, "tp": 2}], ids=str)
 def test_buckets_change_no_bit_and_a_run_that_began_without_them_resumes_with_them(place, data, mesh):
     job = long_job(data, "gpt2")
     job["train"]["steps"] = 12

@@ -132,15 +132,16 @@ static bool stops_within(struct fabric *f, int64_t ns)
 // "layers/0/mlp/in/weight and 3 more"
 static void print_name(const struct fabric *f, uint64_t number, size_t size, char *out)
 {
-    out[0] = 0;
+    const struct collective *found = NULL;
     list_for_each (it, &f->prepared) {
         const struct collective *c = list_entry(it, struct collective, link);
-        const char *name = c->calls[0].name ? c->calls[0].name : "";
-        if (c->number == number && c->n > 1)
-            snprintf(out, size, "%s and %d more", name, c->n - 1);
-        else if (c->number == number)
-            snprintf(out, size, "%s", name);
+        found = c->number == number ? c : found;
     }
+    const char *name = found && found->calls->name ? found->calls->name : "";
+    if (found && found->n > 1)
+        snprintf(out, size, "%s and %d more", name, found->n - 1);
+    else
+        snprintf(out, size, "%s", name);
 }
 
 // Brings the progress page up to the marks: how many collectives the device has entered and left, and

@@ -18,8 +18,8 @@ struct unpack {
 
 struct pending { // a collective that runs
     int start;
-    bool within,
-        carried; // it goes with the one before it (bucket.h); a flat bucket carries it along
+    bool within;  // it goes with the one before it (bucket.h)
+    bool carried; // so it does in a flat bucket, of which the first alone is a call
 };
 
 struct held { // a START of a bucket whose last is still to come
@@ -40,7 +40,7 @@ struct lowering {
     int workspace;     // buffer, −1 before an op wants one
     uint64_t *scratch; // node → 1 + the scratch bytes that it needs; 0: not computed yet
     struct pending *pending;            // in the order of their starts
-    int npending, pending_cap, ncalled; // `ncalled` are not carried along
+    int npending, pending_cap, ncalled; // `ncalled` are calls: not carried
     struct held *held;
     int nheld, held_cap;
     int *open, nopen, open_cap; // sends and receives that run
@@ -591,7 +591,7 @@ static void join_lifetimes(struct program *p)
 {
     for (int i = 0; i < p->ninstrs; i++) {
         const struct instr *s = &p->instrs[i];
-        int n = s->kind == INSTR_START && instr_is_flat(s) ? s->with + 1 : 0, first = i, last = i;
+        int n = instr_is_flat(s) ? s->with + 1 : 0, first = i, last = i;
         for (int k = 0; k < n; k++) {
             const struct buffer *b = &p->buffers[s[k].out[0].buffer];
             first = b->first < first ? b->first : first;
