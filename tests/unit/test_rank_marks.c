@@ -194,7 +194,7 @@ static void queue(int64_t step)
     MUST(s.o.backend->event.record(exec_stream(s.x), s.end, &e));
 }
 
-// The first runs op by op, the second is captured, all others are replayed.
+// The first two run op by op, of which the second is captured; all others are replayed.
 static void train(int64_t steps)
 {
     for (int64_t step = 1; step <= steps; step++) {
