@@ -46,7 +46,7 @@ enum { NEWEST, MARKS, WORDS };
 struct fabric {
     struct fabric_options o;
     const struct backend_collectives *by;
-    unsigned char (*ids)[COMMUNICATOR_ID]; // in the world's window
+    unsigned char ids[COMMUNICATORS][COMMUNICATOR_ID];
     struct joined joined[COMMUNICATORS];
     struct device_communicator *opened[COMMUNICATORS];
     int njoined, nopened;
@@ -295,15 +295,9 @@ static void close_fabric(struct fabric *f)
     free(f);
 }
 
-// The world's window has room for the identities; the region is the device's.
 static int open_memory(struct fabric *f, uint64_t bytes, void **out, struct err *e)
 {
-    void *window;
-    *out = NULL;
-    int rc = world_window(f->o.world, sizeof *f->ids * COMMUNICATORS, &window, e);
-    f->ids = window;
-    if (!rc && bytes)
-        rc = f->by->alloc(f->o.device, bytes, &f->region, e);
+    int rc = bytes ? f->by->alloc(f->o.device, bytes, &f->region, e) : 0;
     *out = f->region;
     return rc;
 }
