@@ -719,7 +719,7 @@ lint: all
 format:
 	$(Q)git ls-files '*.c' '*.h' '*.cu' | xargs clang-format -i
 
-## make asan, tsan   the unit and op tests under sanitizers (tsan: what has threads)
+## make asan, tsan   the unit and op tests under sanitizers, a third of the long sweeps (tsan: what has threads)
 ASAN := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 TSAN := -fsanitize=thread -fno-omit-frame-pointer
 asan:
@@ -731,7 +731,7 @@ tsan:
 	    SERVICE_TESTS="$(UNIT_RPC) coord_http coord_service agent_storage agent_daemon" sanitized
 .PHONY: sanitized
 sanitized: $(BUILD)/libweft_cpu.so $(BUILD)/weft-sink tests
-	$(Q)WEFT_ONLY_C=1 sh tests/run.sh "$(BUILD)" $(RUN_BINS)
+	$(Q)WEFT_ONLY_C=1 WEFT_SANITIZED=1 sh tests/run.sh "$(BUILD)" $(RUN_BINS)
 
 ## make fuzz         each parser for FUZZ_SECONDS (60) from its corpus, under ASan
 FUZZ_SECONDS ?= 60

@@ -18,6 +18,7 @@ import cluster
 import h2
 import pytest
 import runs
+from cluster import wait_until
 
 STEPS = 150
 FLOOD = (200 if runs.LONG else 80) << 20  # over what a stream may hold back
@@ -46,13 +47,6 @@ def on_tcp(place):
     c.wait_ready()
     yield c
     c.kill_all()
-
-
-def wait_until(what):
-    end = time.monotonic() + runs.WATCHDOG
-    while not what():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 def submit(c, noise, **changes):

@@ -17,6 +17,7 @@ import cluster
 import disks
 import pytest
 import runs
+from cluster import wait_until
 
 SEEDS = runs.seeds(4, 30)
 STEPS = 300
@@ -382,13 +383,6 @@ def test_the_database_is_lost_under_a_living_attempt(one, noise, calm, copied):
     out.end()
     assert done["attempt"] > lived, one.why(job)
     assert one.final(job) == calm, one.why(job)
-
-
-def wait_until(what):
-    end = time.monotonic() + runs.WATCHDOG
-    while not what():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.05)
 
 
 @contextlib.contextmanager

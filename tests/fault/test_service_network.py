@@ -76,9 +76,11 @@ class Wired(cluster.Cluster):
 
     def wait_state(self, name, *states):
         end = time.monotonic() + runs.WATCHDOG
+        begun = time.monotonic()
         while (now := self.state(name)) not in states:
             assert time.monotonic() < end, f"{name} is {now}, not {states}\n{self.logs_text()}"
-            time.sleep(0.02)
+            cluster.breathe(begun)
+            begun = time.monotonic()
 
 
 @pytest.fixture

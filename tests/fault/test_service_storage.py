@@ -10,6 +10,7 @@ import time
 import cluster
 import pytest
 import runs
+from cluster import wait_until
 
 
 @pytest.fixture
@@ -25,14 +26,6 @@ def fill(filler):
     with open(filler, "ab", buffering=0) as f, contextlib.suppress(OSError):
         while f.write(b"x" * 4096):
             pass
-
-
-def wait_until(what):
-    end = time.monotonic() + runs.WATCHDOG
-    while not (found := what()):
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.05)
-    return found
 
 
 class Watch:

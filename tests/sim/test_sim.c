@@ -20,6 +20,7 @@
 
 #include "tests/sim/mutate.h"
 #include "tests/sim/sim_world.h"
+#include "tests/support/how_many.h"
 #include "tests/unit/unit.h"
 
 unsigned long long weft_rules_off;
@@ -146,13 +147,13 @@ static void run_all(uint64_t first, uint64_t count)
 static void every_schedule_keeps_every_invariant(void **state)
 {
     (void)state;
-    run_all(0, getenv("WEFT_LONG") ? 100000 : 500);
+    run_all(0, (uint64_t)how_many(500, 100000));
 }
 
 static void every_blame_falls_on_who_failed(void **state)
 {
     (void)state;
-    run_all(BLAME_SEEDS, getenv("WEFT_LONG") ? 100000 : 500);
+    run_all(BLAME_SEEDS, (uint64_t)how_many(500, 100000));
 }
 
 static void the_same_seed_is_the_same_schedule(void **state)

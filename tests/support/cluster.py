@@ -117,6 +117,22 @@ class Daemon:
         return pathlib.Path(self.log).read_text(errors="replace")
 
 
+def breathe(begun):
+    """Between two looks that start a client each: twice as long as the last one took, so that the cores are for those who
+    are waited for."""
+    time.sleep(min(max(0.02, 2 * (time.monotonic() - begun)), 0.25))
+
+
+def wait_until(what):
+    """What it is, once it is something."""
+    end = time.monotonic() + runs.WATCHDOG
+    while (begun := time.monotonic()) < end:
+        if found := what():
+            return found
+        breathe(begun)
+    raise AssertionError("waited in vain")
+
+
 def go_on(pids):
     for pid in pids:
         runs.kill_pid(pid, signal.SIGCONT)
@@ -185,10 +201,11 @@ class Cluster:
 
     def wait_ready(self, workers=None, timeout=runs.WATCHDOG):
         want = len(self.workers) if workers is None else workers
-        end = time.monotonic() + timeout
+        end = (begun := time.monotonic()) + timeout
         while self.ready() < want:
             assert time.monotonic() < end, f"not {want} workers are ready\n{self.logs_text()}"
-            time.sleep(0.02)
+            breathe(begun)
+            begun = time.monotonic()
 
     def stop(self):
         for w in self.workers:
@@ -253,7 +270,7 @@ class Cluster:
         """Waits until the job is in one of `states` (and at `step`); returns its status."""
         end = time.monotonic() + timeout
         s = None
-        while time.monotonic() < end:
+        while (begun := time.monotonic()) < end:
             r = self.weft("status", job, "--json")
             if r.code == 0:
                 s = json.loads(r.out)
@@ -261,7 +278,7 @@ class Cluster:
                     return s
                 if step is None or s["state"] in ENDED:
                     assert s["state"] not in ENDED, f"{s}\n{self.why(job)}\n{self.logs_text()}"
-            time.sleep(0.02)
+            breathe(begun)
         raise AssertionError(f"waited in vain for {states}: {s}\n{self.why(job)}\n{self.logs_text()}")
 
     def succeed(self, job, timeout=runs.WATCHDOG):

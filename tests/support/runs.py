@@ -365,13 +365,13 @@ class Run:
     def wait_until(self, what, process=None, timeout=WATCHDOG):
         """Polls `what` until it is true, and returns it; False when the process ended before that."""
         end = time.monotonic() + timeout
-        while time.monotonic() < end:
+        while (begun := time.monotonic()) < end:
             value = what()
             if value:
                 return value
             if process is not None and not process.running():
                 return False
-            time.sleep(0.0005)
+            time.sleep(max(0.0005, time.monotonic() - begun))
         raise AssertionError("waited in vain")
 
     def at(self, rank, step=0, state="running", phase=None):

@@ -2,6 +2,7 @@
 // For tests of decoding with cached keys: programs of any mesh, interpreted or run on ranks, held against
 // what the texts' logits are to be.
 #pragma once
+#include "tests/support/how_many.h"
 #include "tests/support/rank_threads.h"
 #include "tests/unit/decode_texts.h"
 

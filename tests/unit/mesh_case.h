@@ -8,6 +8,7 @@
 // (tests/support/late.c), where steps are replayed and collectives staged, or the device's own.
 #pragma once
 #include "tests/ops/rig.h"
+#include "tests/support/how_many.h"
 #include "tests/support/late_transport.h"
 #include "tests/support/rank_threads.h"
 #include "tests/unit/mesh_reference.h"

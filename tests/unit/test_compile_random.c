@@ -30,6 +30,7 @@
 #include "common/compile/shard/partition.h"
 #include "common/compile/shard/refine.h"
 #include "common/compile/shard/stage.h"
+#include "tests/support/how_many.h"
 #include "tests/support/normal.h"
 #include "tests/support/random_graph.h"
 #include "tests/support/replay.h"
@@ -483,8 +484,7 @@ static uint32_t shrink(uint64_t seed)
 static void a_partitioned_graph_computes_what_the_whole_one_does(void **state)
 {
     (void)state;
-    const char *many = getenv("WEFT_LONG");
-    uint64_t from = 1, count = many ? 2500 : 300;
+    const uint64_t from = 1, count = (uint64_t)how_many(300, 2500);
     // Many cases a process: they are quick. Only where one fails is each looked at.
     for (uint64_t at = from; at < from + count; at += 50) {
         char line[400];

@@ -352,7 +352,7 @@ static void random_programs_are_what_their_texts_mean_on_every_mesh(void **state
     const char *from = getenv("WEFT_FROM");
     bool all = getenv("WEFT_LONG") || only >= 0;
     uint64_t first = only >= 0 ? (uint64_t)only : from ? strtoull(from, NULL, 10) : 0;
-    int cases = only >= 0 ? 1 : all ? LONG : SHORT;
+    int cases = only >= 0 ? 1 : how_many(SHORT, LONG);
     (void)state;
     for (int i = 0; i < cases; i++)
         run_case(first + (uint64_t)i, all ? 2 : 1, &sum);
