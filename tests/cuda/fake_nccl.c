@@ -24,6 +24,7 @@
 //   but when its communicator is aborted
 //   nccl_refuses   no communicator can be opened
 //   nccl_spins     once a communicator with calls was aborted its stream has a kernel that never ends
+//   nccl_sticks    no abort ends
 #include <fcntl.h>
 #include <pthread.h>
 #include <string.h>
@@ -522,7 +523,7 @@ static bool do_others_queue(void)
 static ncclResult_t abort_comm(ncclComm_t c)
 {
     give_back(c, true);
-    while (do_others_queue())
+    while (do_others_queue() || fake_scene("nccl_sticks", NULL))
         usleep(1000);
     return ncclSuccess;
 }
