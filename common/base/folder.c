@@ -97,9 +97,13 @@ int folder_check_own(const char *path, bool may_link, struct err *e)
     return check_folder(&st, path, true, e);
 }
 
-int folder_open(const char *path, bool own, int *fd, struct err *e)
+int folder_open(const char *above, const char *name, bool own, int *fd, struct err *e)
 {
+    char path[PATH_MAX];
     struct stat st;
+    *fd = -1;
+    if (snprintf(path, sizeof path, "%s/%s", above, name) >= (int)sizeof path)
+        return err_set(e, ERR_INVALID, "%.60s…: the path is too long", above);
     *fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     int why = errno;
     if (*fd < 0 && why == ENOENT)

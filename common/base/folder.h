@@ -15,10 +15,10 @@ int folder_make(const char *path, struct err *e);
 // Refuses (ERR_INVALID; ERR_IO: it is none) a folder that is not this user's, or that others may write
 // to: what lies in it may be anybody's. `may_link`: a link to such a folder will do.
 int folder_check_own(const char *path, bool may_link, struct err *e);
-// A descriptor of the folder, which is no link; `own`: what folder_check_own refuses is refused too.
-// Who opens what lies in it by this descriptor is led nowhere else by whoever renames folders meanwhile.
-// ERR_NOTFOUND: it is not there.
-int folder_open(const char *path, bool own, int *fd, struct err *e);
+// A descriptor of the folder ABOVE/name, which is no link; `own`: what folder_check_own refuses is
+// refused too. Who opens what lies in it by this descriptor is led nowhere else by whoever renames
+// folders meanwhile. ERR_NOTFOUND: it is not there.
+int folder_open(const char *above, const char *name, bool own, int *fd, struct err *e);
 
 // Finds where a user keeps NAME ("weft/submit"): in the folder that a variable of XDG names
 // ("XDG_STATE_HOME"), which counts only with an absolute path, else in HOME's `usual` one

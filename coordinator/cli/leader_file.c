@@ -177,21 +177,13 @@ int leader_file_parse(const char *text, const struct leader_secret *secret, stru
 
 // ---- on the storage ----
 
-// A descriptor of ROOT/.weft, which is to be this user's alone where nothing but that says whose file
-// lies in it.
-static int open_folder(const char *root, const struct leader_secret *secret, int *fd, struct err *e)
-{
-    char path[PATH_LEN];
-    snprintf(path, sizeof path, "%s/.weft", root);
-    return folder_open(path, !*secret->text, fd, e);
-}
-
+// ROOT/.weft is to be this user's alone where nothing but that says whose file lies in it.
 static int open_file(const char *root, const char *name, const struct leader_secret *secret,
                      int flags, int *fd, struct err *e)
 {
     char file[128];
     struct stat st;
-    int dir, rc = open_folder(root, secret, &dir, e);
+    int dir, rc = folder_open(root, ".weft", !*secret->text, &dir, e);
     if (rc)
         return rc;
     snprintf(file, sizeof file, "%s.leader", name);
@@ -223,7 +215,7 @@ int leader_file_write(const char *root, const char *name, const struct leader_se
     snprintf(path, sizeof path, "%s/.weft", root);
     snprintf(file, sizeof file, "%s.leader", name);
     int rc = folder_make(path, e);
-    rc = rc ? rc : open_folder(root, secret, &dir, e);
+    rc = rc ? rc : folder_open(root, ".weft", !*secret->text, &dir, e);
     if (rc)
         return rc;
     leader_file_print(f, secret, &text);

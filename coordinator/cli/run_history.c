@@ -11,17 +11,7 @@
 #include "common/base/folder.h"
 #include "common/base/heap.h"
 
-enum { WHY_HISTORY_MAX = 16 << 20, DIR_ROOM = 4200, FILE_ROOM = 80 };
-
-static int open_folder(const char *root, const char *name, char file[FILE_ROOM], int *fd,
-                       struct err *e)
-{
-    char dir[DIR_ROOM];
-    if ((size_t)snprintf(dir, DIR_ROOM, "%s/.weft", root) >= DIR_ROOM)
-        return err_set(e, ERR_INVALID, "%.60s…: the path is too long", root);
-    snprintf(file, FILE_ROOM, "%s.history", name);
-    return folder_open(dir, true, fd, e);
-}
+enum { WHY_HISTORY_MAX = 16 << 20, FILE_ROOM = 80 };
 
 // Whether sums and differences of its numbers are numbers too. Fields that no event
 // has would be carried on.
@@ -55,9 +45,10 @@ int run_history_read(const char *root, const char *name, Weft__V1__WhyReply **ou
     char file[FILE_ROOM];
     struct buf bytes = {0};
     *out = NULL;
-    int fd, rc = open_folder(root, name, file, &fd, e);
+    int fd, rc = folder_open(root, ".weft", true, &fd, e);
     if (rc)
         return rc;
+    snprintf(file, sizeof file, "%s.history", name);
     rc = folder_read_whole(fd, file, true, WHY_HISTORY_MAX, &bytes, e);
     rc = rc ? rc : run_history_parse(buf_str(&bytes), bytes.len, out, e);
     if (rc)
@@ -127,9 +118,10 @@ int run_history_write(const char *root, const char *name, const Weft__V1__WhyRep
 {
     char file[FILE_ROOM];
     struct buf bytes = {0};
-    int fd, rc = open_folder(root, name, file, &fd, e);
+    int fd, rc = folder_open(root, ".weft", true, &fd, e);
     if (rc)
         return rc;
+    snprintf(file, sizeof file, "%s.history", name);
     run_history_pack(before, now, &bytes);
     rc = folder_write_at(fd, ".", file, bytes.data, bytes.len, 0600, FOLDER_DURABLE, e);
     close(fd);

@@ -10,16 +10,6 @@
 
 enum { NAME_ROOM = 80, PLACE_TEXT_MAX = RUN_PLACE_ROOT + 100 };
 
-static int open_folder(const char *base, const char *name, char file[NAME_ROOM], int *fd,
-                       struct err *e)
-{
-    char dir[RUN_PLACE_ROOT];
-    if ((size_t)snprintf(dir, sizeof dir, "%s/.weft", base) >= sizeof dir)
-        return err_set(e, ERR_INVALID, "%.60s…: the path is too long", base);
-    snprintf(file, NAME_ROOM, "%s.place", name);
-    return folder_open(dir, true, fd, e);
-}
-
 int run_place_write(const char *base, const char *name, const char *job, const char *root,
                     struct err *e)
 {
@@ -33,9 +23,10 @@ int run_place_write(const char *base, const char *name, const char *job, const c
     int n = snprintf(text, sizeof text, "root %s%s%s\n%s%s%s", below ? base : "", below ? "/" : "",
                      root, *job ? "job " : "", job, *job ? "\n" : "");
     int rc = folder_make(dir, e);
-    rc = rc ? rc : open_folder(base, name, file, &fd, e);
+    rc = rc ? rc : folder_open(base, ".weft", true, &fd, e);
     if (rc)
         return rc;
+    snprintf(file, sizeof file, "%s.place", name);
     if (folder_write_at(fd, ".", file, text, (size_t)n, 0600, FOLDER_DURABLE, e))
         rc = err_wrap(e, "%s", dir);
     close(fd);
@@ -61,9 +52,10 @@ int run_place_read(const char *base, const char *name, struct run_place *out, st
 {
     char file[NAME_ROOM];
     struct buf text = {0};
-    int fd, rc = open_folder(base, name, file, &fd, e);
+    int fd, rc = folder_open(base, ".weft", true, &fd, e);
     if (rc)
         return rc;
+    snprintf(file, sizeof file, "%s.place", name);
     rc = folder_read_whole(fd, file, true, PLACE_TEXT_MAX, &text, e);
     rc = rc ? rc : run_place_parse(buf_str(&text), text.len, out, e);
     if (rc)

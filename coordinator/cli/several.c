@@ -73,7 +73,7 @@ int several_open(struct several *s, const struct job *job, const char *base, str
     if (!realpath(root, s->root))
         snprintf(s->root, sizeof s->root, "%s", root);
     // What others could put there no start would believe, so that none is to follow.
-    rc = folder_open(at, !*s->secret.text, &folder, e);
+    rc = folder_open(root, ".weft", !*s->secret.text, &folder, e);
     if (rc && !(rc == ERR_NOTFOUND && s->a.index))
         return err_wrap(e, "checkpoint.dir");
     if (!rc)
