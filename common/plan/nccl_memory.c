@@ -9,12 +9,14 @@
 #include "common/base/folder.h"
 
 static const char name[] = "nccl-memory";
-static const uint64_t most = (uint64_t)1 << 40; // that a device may have
+static const uint64_t most = (uint64_t)4 << 30; // more was taken by somebody else
 
 int nccl_memory_keep(const char *model, uint64_t bytes, struct err *e)
 {
     char folder[PATH_MAX], text[2 * NCCL_MODEL];
     snprintf(text, sizeof text, "%" PRIu64 " %.63s\n", bytes, model);
+    if (bytes > most)
+        return 0;
     int rc = folder_find_home("XDG_CACHE_HOME", ".cache", "weft", folder, sizeof folder, e);
     rc = rc ? rc : folder_make(folder, e);
     return rc ? rc : folder_write(folder, name, text, FOLDER_LOOSE, e);

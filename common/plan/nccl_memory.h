@@ -7,7 +7,7 @@
 
 #include "common/base/err.h"
 
-// `model`: as the device calls itself, "NVIDIA H200".
+// `model`: as the device calls itself, "NVIDIA H200". What is far too much is not kept.
 int nccl_memory_keep(const char *model, uint64_t bytes, struct err *e);
 // The newest number, and of which model; false: there is none.
 enum { NCCL_MODEL = 64 };

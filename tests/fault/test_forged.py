@@ -73,7 +73,7 @@ def fields():
     """{name: what it does to the manifest}"""
     f, t, s = ("files", 0), ("tensors", 0), ("tensors", 0, "slices", 0)
     found = {
-        "version 2": put("version", 2), "version 4": put("version", 4), "version as text": put("version", "1"), "no version": drop("version"),
+        "version 2": put("version", 2), "version 5": put("version", 5), "version as text": put("version", "1"), "no version": drop("version"),
         "a key more": put("more", 1), "cluster of nobody": put("cluster", ""), "job above": put("job", "../../evil"),
         "job of another": put("job", "0" * 32), "attempt 0": put("attempt", 0), "attempt of another": put("attempt", more(1)),
         "step of another": put("step", STEP + 1), "negative step": put("step", -STEP), "step as text": put("step", "6"),

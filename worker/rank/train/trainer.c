@@ -253,7 +253,8 @@ static int check_library_fits(const struct trainer *t, struct err *e)
                    "the plan needs %.2f GiB of device memory, NCCL about %.2f GiB (%d times %.0f "
                    "MiB, as the last run here has measured), and this device has %.2f GiB: `weft "
                    "plan` says what each part takes; with resources.collectives: host NCCL is not "
-                   "needed",
+                   "needed; where something else took memory during that run, remove the file "
+                   "nccl-memory in the cache ($XDG_CACHE_HOME or ~/.cache, weft)",
                    (double)m->arena / 0x1p30, (double)each * m->communicators / 0x1p30,
                    m->communicators, (double)each / 0x1p20, (double)info.memory / 0x1p30);
 }
