@@ -66,6 +66,7 @@ static struct {
     const struct emulate_kernel *kernel;
     const void *args;
     struct thread thread[THREADS];
+    uint3 index[THREADS]; // of each in its block
     int threads, now;
     struct fiber self, *running, *free;
     char *shared; // dynamic
@@ -78,17 +79,11 @@ static struct {
 
 // ---- the end -----------------------------------------------------------------------------------
 
-static uint3 index_of(int t)
-{
-    unsigned x = emulate_now.block_dim.x, y = emulate_now.block_dim.y, u = (unsigned)t;
-    return (uint3){u % x, u / x % y, u / x / y};
-}
-
 static _Noreturn void die(int thread, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 static void die(int thread, const char *fmt, ...)
 {
     va_list args;
-    uint3 t = index_of(thread < 0 ? 0 : thread), b = emulate_now.block;
+    uint3 t = run.index[thread < 0 ? 0 : thread], b = emulate_now.block;
     fflush(stdout);
     fprintf(stderr, "emulate: kernel %s (%s:%d): block (%u,%u,%u)", run.kernel->name,
             run.kernel->at.file, run.kernel->at.line, b.x, b.y, b.z);
@@ -312,7 +307,7 @@ int emulate_lane_xor(int lanes, int width)
 
 static bool same_place(struct emulate_at a, struct emulate_at b)
 {
-    return a.line == b.line && strcmp(a.file, b.file) == 0;
+    return a.line == b.line && (a.file == b.file || strcmp(a.file, b.file) == 0);
 }
 
 // The lane's thread: null where the block ends before it or it has returned.
@@ -337,27 +332,27 @@ static bool all_there(int warp, const struct thread *t)
 // If all whom thread `me` waits for are there, they get what they came for.
 static void try_meeting(int me)
 {
-    const struct thread mine = run.thread[me];
+    const struct thread *mine = &run.thread[me];
     int warp = me / LANES;
     unsigned votes = 0;
-    if (!all_there(warp, &mine))
+    if (!all_there(warp, mine))
         return;
     for (int lane = 0; lane < LANES; lane++) {
-        const struct thread *o = mine.mask >> lane & 1 ? lane_thread(warp, lane) : NULL;
+        const struct thread *o = mine->mask >> lane & 1 ? lane_thread(warp, lane) : NULL;
         votes |= (unsigned)(o && o->value) << lane;
     }
     for (int lane = 0; lane < LANES; lane++) {
-        struct thread *o = mine.mask >> lane & 1 ? lane_thread(warp, lane) : NULL;
+        struct thread *o = mine->mask >> lane & 1 ? lane_thread(warp, lane) : NULL;
         if (!o)
             continue;
-        const struct thread *from = mine.mask >> o->from & 1 ? lane_thread(warp, o->from) : NULL;
+        const struct thread *from = mine->mask >> o->from & 1 ? lane_thread(warp, o->from) : NULL;
         if (!from)
             die(warp * LANES + lane, "%s:%d: it reads lane %d, which does not take part",
-                mine.at.file, mine.at.line, o->from);
-        o->result = mine.meeting == BALLOT ? votes : from->value;
+                mine->at.file, mine->at.line, o->from);
+        o->result = mine->meeting == BALLOT ? votes : from->value;
     }
     for (int lane = 0; lane < LANES; lane++) {
-        struct thread *o = mine.mask >> lane & 1 ? lane_thread(warp, lane) : NULL;
+        struct thread *o = mine->mask >> lane & 1 ? lane_thread(warp, lane) : NULL;
         if (o)
             o->state = READY;
     }
@@ -383,7 +378,7 @@ static void release_barrier(void)
     const struct thread *a = &run.thread[first];
     for (int t = 0; t < run.threads; t++) {
         const struct thread *b = &run.thread[t];
-        uint3 i = index_of(t);
+        uint3 i = run.index[t];
         bool alike = b->state == a->state && same_place(a->at, b->at);
         bool awaited = a->state == AT_BARRIER || (t / LANES == first / LANES &&
                                                   (a->mask >> t % LANES & 1) && b->state != DONE);
@@ -459,14 +454,28 @@ static char *static_end(void)
     return __start_weft_shared ? __stop_weft_shared : NULL;
 }
 
+// Eight bytes at a time: it is all kernels', and looked through at each launch.
 __attribute__((no_sanitize_address)) static void used_find(void)
 {
-    used.from = __start_weft_shared;
-    used.to = static_end();
-    while (used.from < used.to && *used.from == run.filling)
-        used.from++;
-    while (used.to > used.from && used.to[-1] == run.filling)
-        used.to--;
+    char *from = __start_weft_shared, *to = static_end();
+    uint64_t filled, word;
+    memset(&filled, run.filling, sizeof filled);
+    for (; to - from >= 8; from += 8) {
+        __builtin_memcpy(&word, from, sizeof word);
+        if (word != filled)
+            break;
+    }
+    for (; to - from >= 8; to -= 8) {
+        __builtin_memcpy(&word, to - 8, sizeof word);
+        if (word != filled)
+            break;
+    }
+    while (from < to && *from == run.filling)
+        from++;
+    while (to > from && to[-1] == run.filling)
+        to--;
+    used.from = from;
+    used.to = to;
 }
 
 static void shared_begin(size_t bytes)
@@ -515,7 +524,7 @@ static void thread_run(int t)
     if (!me->fiber)
         me->fiber = fiber_take();
     run.now = t;
-    emulate_now.thread = index_of(t);
+    emulate_now.thread = run.index[t];
     switch_to(me->fiber);
     if (me->state == DONE) {
         me->fiber->next = run.free;
@@ -613,6 +622,8 @@ void emulate_run(const struct emulate_kernel *k, const void *args)
     run.threads = (int)(k->block.x * k->block.y * k->block.z);
     run.filling = (char)0xff;
     emulate_now = (struct emulate_now){.block_dim = k->block, .grid_dim = k->grid};
+    for (unsigned t = 0, x = k->block.x, y = k->block.y; t < (unsigned)run.threads; t++)
+        run.index[t] = (uint3){t % x, t / x % y, t / x / y};
     shared_room(k->shared_bytes);
     signal(SIGILL, misaligned); // some processors'
     signal(SIGTRAP, misaligned);
