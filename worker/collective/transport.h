@@ -25,8 +25,8 @@
 //
 // The starts of all ranks lie in one order: if each rank did what it starts strictly one after the other,
 // each behind the work that was queued on q before it, nothing would wait for ever. The compiler proves
-// that (verify_stages). So a transport may do so, or do what is started in any order and at once. Waits
-// may come in different orders on different ranks: what is started moves without the others' wait.
+// that (verify_stages). So a transport may do so, or work on several communicators at once. Waits may
+// come in different orders on different ranks: what is started moves without the others' wait.
 //
 // The thread that drives the device calls everything but `abort`. Errors are those of collective.h:
 // ERR_PEER names the rank that died, ERR_TIMEOUT who did not come, ERR_ABORTED says why; a fault of
