@@ -159,7 +159,7 @@ struct collectives_library {
 struct backend_collectives {
     // Finds the library that carries them. `local`: all members are of this host, and it listens to no
     // other. ERR_UNSUPPORTED: there is none that can be used; the text says why and what to do. The next
-    // three fail so where the library refuses to work.
+    // three fail so where the library refuses, and with ERR_IO where what may pass fails it (a port, memory).
     int (*load)(struct device *d, bool local, struct collectives_library *out, struct err *e);
     // A new communicator's identity. Whoever made it must live until all members are ready.
     int (*id)(struct device *d, unsigned char id[COMMUNICATOR_ID], struct err *e);
@@ -171,7 +171,7 @@ struct backend_collectives {
     // BARRIER. Addresses are the device's, best in memory of `alloc`. ERR_ABORTED: it was aborted.
     int (*run)(struct device_communicator *c, struct stream_q *q,
                const struct collective_args *calls, int n, struct err *e);
-    // Any thread. ERR_PEER or ERR_DEVICE: what went wrong with what was queued. 0 after an abort.
+    // Any thread. ERR_PEER, ERR_UNSUPPORTED, ERR_DEVICE: what went wrong with what was queued. 0: aborted.
     int (*check)(struct device_communicator *c, struct err *e);
     // Any thread, while another is in any of the other calls but `close`: what is queued ends, with
     // whatever result, and no member can run more. Communicators of one device, all together. Kernels

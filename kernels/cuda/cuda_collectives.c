@@ -10,11 +10,14 @@
 // of two groups may come to them in different orders. Each has an identity of its own.
 #include "kernels/cuda/cuda_collectives.h"
 
+#include <ifaddrs.h>
+#include <net/if.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <time.h>
 
 #include "common/base/clock.h"
@@ -72,12 +75,26 @@ static bool set_variables(const char *const (*v)[2], int n)
     return all;
 }
 
+// Whether NCCL finds an address on it: in a network of its own a process may have one that is down.
+static bool has_loopback(void)
+{
+    struct ifaddrs *all = NULL;
+    bool has = false;
+    if (getifaddrs(&all))
+        return false;
+    for (const struct ifaddrs *i = all; i; i = i->ifa_next)
+        has = has || (i->ifa_addr && i->ifa_addr->sa_family == AF_INET && i->ifa_flags & IFF_UP &&
+                      strcmp(i->ifa_name, "lo") == 0);
+    freeifaddrs(all);
+    return has;
+}
+
 static int load_nccl(struct device *d, bool local, struct collectives_library *out, struct err *e)
 {
     int code = 0;
     (void)set_variables(defaults, DEFAULTS);
     unsetenv("NCCL_COMM_ID"); // identities are ours, one for each communicator
-    if (local)
+    if (local && has_loopback())
         setenv("NCCL_SOCKET_IFNAME", "=lo", 0);
     *out = (struct collectives_library){.pinned = d->deterministic && set_variables(pins, PINS)};
     const char *why = nccl_load(&nccl);
@@ -95,15 +112,22 @@ static int load_nccl(struct device *d, bool local, struct collectives_library *o
     return 0;
 }
 
+// What would be refused again is not the device's fault.
+static int error_of(ncclResult_t rc)
+{
+    const bool refused = rc == ncclInvalidUsage || rc == ncclInvalidArgument;
+    return refused ? ERR_UNSUPPORTED : rc == ncclRemoteError ? ERR_PEER : ERR_DEVICE;
+}
+
 // A result that is neither success nor progress as an error: the communicator, the call, what NCCL
 // says.
 static int explain_failure(const struct device_communicator *c, const char *call, ncclResult_t rc,
                            struct err *e)
 {
     const char *last = nccl.GetLastError(c ? c->comm : NULL);
-    return err_set(e, rc == ncclRemoteError ? ERR_PEER : ERR_DEVICE, "%s%s%s%s: %s%s%s",
-                   c ? "communicator " : "", c ? c->name : "", c ? ": " : "", call,
-                   nccl.GetErrorString(rc), last && last[0] ? ": " : "", last ? last : "");
+    return err_set(e, error_of(rc), "%s%s%s%s: %s%s%s", c ? "communicator " : "", c ? c->name : "",
+                   c ? ": " : "", call, nccl.GetErrorString(rc), last && last[0] ? ": " : "",
+                   last ? last : "");
 }
 
 static int check_result(const struct device_communicator *c, const char *call, ncclResult_t rc,
@@ -140,17 +164,19 @@ static int look(struct device_communicator *c, const char *call, bool *in_progre
 
 // ---- opening -----------------------------------------------------------------------------------
 
-// What NCCL itself fails with before a communicator is ready: it cannot work here, with these settings.
-static int refuse(int rc, struct err *e)
+// Before a communicator is ready the device has done nothing: a port, memory or the network failed NCCL,
+// and may serve it the next time.
+static int spare_device(int rc, struct err *e)
 {
-    return rc == ERR_DEVICE ? e->code = ERR_UNSUPPORTED : rc;
+    return rc == ERR_DEVICE || rc == ERR_PEER ? e->code = ERR_IO : rc;
 }
 
 static int make_id(struct device *d, unsigned char id[COMMUNICATOR_ID], struct err *e)
 {
     ncclUniqueId made;
     int rc = device_bind(d, e);
-    rc = rc ? rc : refuse(check_result(NULL, "ncclGetUniqueId", nccl.GetUniqueId(&made), e), e);
+    rc = rc ? rc
+            : spare_device(check_result(NULL, "ncclGetUniqueId", nccl.GetUniqueId(&made), e), e);
     if (!rc)
         memcpy(id, made.internal, COMMUNICATOR_ID);
     return rc;
@@ -177,7 +203,7 @@ static int open_communicator(struct device *d, const unsigned char id[COMMUNICAT
     rc = check_result(c, "ncclCommInitRankConfig",
                       nccl.CommInitRankConfig(&c->comm, n, of, coordinate, &config), e);
     *out = c; // also one that failed: what NCCL has of it is given back by `close`
-    return refuse(rc, e);
+    return spare_device(rc, e);
 }
 
 static int is_ready(struct device_communicator *c, bool *ready, struct err *e)
@@ -185,7 +211,7 @@ static int is_ready(struct device_communicator *c, bool *ready, struct err *e)
     bool in_progress = false;
     int rc = look(c, "ncclCommInitRankConfig", &in_progress, e);
     *ready = !rc && !in_progress;
-    return refuse(rc, e);
+    return spare_device(rc, e);
 }
 
 // ---- running -----------------------------------------------------------------------------------

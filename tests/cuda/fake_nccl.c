@@ -22,9 +22,10 @@
 //   nccl_init       no communicator gets ready     nccl_launch:N   the N-th group stays in progress
 //   nccl_hang:N     the N-th call never ends       nccl_remote:N   nor does it, with ncclRemoteError
 //   but when its communicator is aborted
-//   nccl_refuses   no communicator can be opened
-//   nccl_spins     once a communicator with calls was aborted its stream has a kernel that never ends
-//   nccl_sticks    no abort ends
+//   nccl_refuses:N  no communicator can be opened, by the N-th ncclResult_t (2: ncclSystemError)
+//   nccl_spins      once a communicator with calls was aborted its stream has a kernel that never ends; after
+//   any abort exit() does not end either
+//   nccl_sticks     no abort ends
 #include <fcntl.h>
 #include <pthread.h>
 #include <string.h>
@@ -181,8 +182,9 @@ static ncclResult_t join(ncclComm_t *out, int n, ncclUniqueId id, int rank, nccl
         c->error = ncclRemoteError;
     else if (atomic_fetch_or(&c->shared->joined, 1u << rank) & 1u << rank)
         c->error = ncclInvalidUsage;
-    if (fake_scene("nccl_refuses", NULL) || cudaMalloc(&c->memory, COMM_MEMORY))
-        c->error = ncclSystemError;
+    long refuses = ncclSystemError;
+    if (fake_scene("nccl_refuses", &refuses) || cudaMalloc(&c->memory, COMM_MEMORY))
+        c->error = (int)refuses;
     pthread_mutex_lock(&lock);
     comms[ncomms++] = c;
     pthread_mutex_unlock(&lock);
@@ -519,9 +521,18 @@ static bool do_others_queue(void)
     return found;
 }
 
+static _Atomic bool waits_at_exit;
+
+__attribute__((destructor)) static void wait_at_exit(void)
+{
+    while (waits_at_exit)
+        pause();
+}
+
 // It frees memory, which waits for what other communicators have on the device.
 static ncclResult_t abort_comm(ncclComm_t c)
 {
+    waits_at_exit = fake_scene("nccl_spins", NULL);
     give_back(c, true);
     while (do_others_queue() || fake_scene("nccl_sticks", NULL))
         usleep(1000);

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The library that carries collectives between CUDA devices (backend.h): whether there is one, and what
 // it is given to read. The tests' own NCCL stands for it.
+#include <sched.h>
 #include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "tests/ops/rig.h"
 #include "tests/unit/unit.h"
@@ -91,6 +94,29 @@ static void within_one_host_nccl_listens_to_it_alone(void **state)
     unset_variables();
 }
 
+// A process in a network of its own, whose loopback nobody has brought up.
+static void where_loopback_is_down_nccl_chooses(void **state)
+{
+    enum { NOT_ALLOWED = 77 };
+    int how = 0;
+    (void)state;
+    unset_variables();
+    pid_t child = fork();
+    if (child == 0) {
+        if (unshare(CLONE_NEWUSER | CLONE_NEWNET))
+            _exit(NOT_ALLOWED);
+        (void)load_on(true, true);
+        _exit(getenv("NCCL_SOCKET_IFNAME") != NULL);
+    }
+    assert_int_equal(waitpid(child, &how, 0), child);
+    assert_true(WIFEXITED(how));
+    if (WEXITSTATUS(how) == NOT_ALLOWED) {
+        print_message("SKIPPED: this user may make no network of its own\n");
+        skip();
+    }
+    assert_int_equal(WEXITSTATUS(how), 0);
+}
+
 // CUDA's free memory is what all processes together leave.
 static uint64_t left_on(const struct rig *r)
 {
@@ -137,6 +163,7 @@ int main(void)
         cmocka_unit_test(a_library_that_cannot_be_used_is_named_with_what_to_do),
         cmocka_unit_test(a_deterministic_device_pins_what_the_order_of_sums_hangs_on),
         cmocka_unit_test(within_one_host_nccl_listens_to_it_alone),
+        cmocka_unit_test(where_loopback_is_down_nccl_chooses),
         cmocka_unit_test(memory_for_collectives_is_counted_as_it_is_taken),
     };
     return cmocka_run_group_tests(tests, rig_set_up, NULL);

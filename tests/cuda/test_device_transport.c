@@ -235,9 +235,10 @@ static void rank_of_lateness(void)
     struct err e;
     open_side("nccl_init", "");
     CHECK(side.t->settle(side.f, NULL, &e));
-    expect(&e, ERR_TIMEOUT,
-           test_rank ? "not all ranks of communicator dp joined it within 4 s (says rank 0)"
-                     : "not all ranks of communicator dp joined it within 4 s");
+    expect(&e, test_rank ? ERR_PEER : ERR_IO,
+           test_rank ? "rank 0 gave up: not all ranks of communicator dp joined it within 4 s"
+                     : "rank 0 cannot open its communicators: not all ranks of communicator dp "
+                       "joined it within 4 s");
     close_side();
 }
 

@@ -302,6 +302,17 @@ static int open_memory(struct fabric *f, uint64_t bytes, void **out, struct err 
     return rc;
 }
 
+static int explain_opening(const struct fabric *f, int rc, struct err *e)
+{
+    const struct err why = *e;
+    if (rc != ERR_UNSUPPORTED && rc != ERR_IO)
+        return rc;
+    return err_set(e, rc,
+                   "rank %d cannot open its communicators: %.600s: NCCL_DEBUG=INFO in its "
+                   "environment logs more; with resources.collectives: host it needs none",
+                   f->o.world->rank, why.text);
+}
+
 // The first member makes the identity and starts its broadcast. Nobody is waited for: members may
 // come to their communicators in different orders.
 static int open_communicator(struct fabric *f, const char *name, const int *ranks, int n, int *out,
@@ -316,7 +327,7 @@ static int open_communicator(struct fabric *f, const char *name, const int *rank
     f->njoined++;
     unsigned char *id = f->ids[*out];
     if (communicator_coordinate(j->hosts) == 0)
-        rc = f->by->id(f->o.device, id, e);
+        rc = explain_opening(f, f->by->id(f->o.device, id, e), e);
     j->identity = (struct collective_args){.op = COLLECTIVE_BROADCAST,
                                            .dtype = DT_U8,
                                            .buf = id,
@@ -374,7 +385,8 @@ static bool are_ready(void *arg)
     return ready || r->e.code;
 }
 
-// Until all members of all communicators have joined, within the time that a collective has.
+// Until all members of all communicators have joined, within the time that a collective has. That the
+// world has lost nobody then counts against the job (ERR_IO): as a lost peer it could repeat for ever.
 static int wait_until_ready(struct fabric *f, struct err *e)
 {
     struct world *w = f->o.world;
@@ -385,8 +397,8 @@ static int wait_until_ready(struct fabric *f, struct err *e)
     while (rc == ERR_TIMEOUT && !w->broken.code) {
         rc = world_wait(w, are_ready, &r, QUICK_NS, e);
         if (rc == ERR_TIMEOUT && w->deadline_ns && clock_mono_ns() > until_ns) {
-            err_set(e, rc, "not all ranks of communicator %s joined it within %.3g s",
-                    f->joined[r.unready].name, (double)w->deadline_ns / 1e9);
+            rc = err_set(e, ERR_IO, "not all ranks of communicator %s joined it within %.3g s",
+                         f->joined[r.unready].name, (double)w->deadline_ns / 1e9);
             (void)world_break(w, e);
         }
     }
@@ -429,17 +441,6 @@ static int open_words(struct fabric *f, struct err *e)
     return rc;
 }
 
-static int explain_refusal(const struct fabric *f, int rc, struct err *e)
-{
-    const struct err why = *e;
-    if (rc != ERR_UNSUPPORTED && rc != ERR_TIMEOUT)
-        return rc;
-    return err_set(e, rc,
-                   "rank %d cannot open its communicators: %.600s: NCCL_DEBUG=INFO in its "
-                   "environment logs more; with resources.collectives: host it needs none",
-                   f->o.world->rank, why.text);
-}
-
 static uint64_t find_left(const struct fabric *f)
 {
     const struct backend *b = f->o.backend;
@@ -453,7 +454,8 @@ static int settle_fabric(struct fabric *f, struct library_memory *took, struct e
     int rc = 0;
     for (int i = 0; i < f->njoined && !rc; i++)
         rc = open_devices(f, &f->joined[i], e);
-    rc = explain_refusal(f, rc ? rc : wait_until_ready(f, e), e);
+    if (!rc)
+        rc = wait_until_ready(f, e);
     if (!rc)
         rc = open_words(f, e);
     if (!rc)
@@ -462,8 +464,8 @@ static int settle_fabric(struct fabric *f, struct library_memory *took, struct e
         rc = warm_up(f, e);
     const uint64_t after = find_left(f);
     if (!rc && took)
-        *took = (struct library_memory){f->njoined, after < before ? before - after : 0};
-    return rc;
+        *took = (struct library_memory){f->njoined, after && after < before ? before - after : 0};
+    return explain_opening(f, rc, e);
 }
 
 // ---- running -----------------------------------------------------------------------------------
