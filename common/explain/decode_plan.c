@@ -110,7 +110,7 @@ void decode_plan_make(struct decode_plan *d, const struct compiled *c,
             d->weights = (uint64_t)weights;
             d->keys = (uint64_t)keys;
         }
-        if (c->by_stage[s].arena > c->by_stage[d->fullest].arena)
+        if (fit_need(&c->by_stage[s], device) > fit_need(&c->by_stage[d->fullest], device))
             d->fullest = s;
     }
     cost_count_sent(c, PROGRAM_STEP, a, &d->cost);

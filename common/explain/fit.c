@@ -167,9 +167,18 @@ uint64_t fit_need(const struct memory *m, const struct device_model *d)
     return m->arena + d->libraries + fit_nccl(m, d);
 }
 
+const struct memory *fit_fullest(const struct compiled *c, const struct device_model *d)
+{
+    const struct memory *most = &c->memory;
+    for (int s = 0; s < c->nstages; s++)
+        if (fit_need(&c->by_stage[s], d) > fit_need(most, d))
+            most = &c->by_stage[s];
+    return most;
+}
+
 bool fit_fits(const struct compiled *c, const struct device_model *d)
 {
-    return !d->memory || fit_need(&c->memory, d) <= d->memory;
+    return !d->memory || fit_need(fit_fullest(c, d), d) <= d->memory;
 }
 
 // What a device needs with these settings; 0: the job cannot be.
@@ -191,7 +200,7 @@ static uint64_t compile_with(struct fitting *f, const struct settings *s)
         for (int i = 0; c.whole && c.program[k] && i < c.nstages; i++)
             f->work -= c.program[k][i].ninstrs;
     }
-    uint64_t need = rc ? 0 : fit_need(&c.memory, f->device);
+    uint64_t need = rc ? 0 : fit_need(fit_fullest(&c, f->device), f->device);
     arena_clear(&scratch);
     return need;
 }
@@ -270,7 +279,7 @@ static const struct buffer *find_largest(const struct compiled *c, enum buffer_k
 static const char *write_need(const struct fitting *f, const struct compiled *c, uint64_t need,
                               struct buf *b)
 {
-    const struct memory *m = &c->memory;
+    const struct memory *m = fit_fullest(c, f->device);
     const struct memory_part parts[] = {
         {"params", m->params, BUFFER_PARAM},
         {"grads", m->grads, BUFFER_PARAM},
@@ -339,7 +348,7 @@ void fit_check(const struct job *job, build_fn build, const struct device_model 
         return;
     job_print(job, &text);
     f.resolved = buf_keep(&text, a);
-    f.least = fit_need(&c->memory, d);
+    f.least = fit_need(fit_fullest(c, d), d);
     one.waste = f.least - d->memory;
     one.tensor = write_need(&f, c, f.least, &message);
     if (!found->errors) { // which come first

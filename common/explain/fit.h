@@ -15,6 +15,9 @@ enum { FIT_WORK = 3000000 };
 // What NCCL takes of a device with this plan, and all that the device has to hold.
 uint64_t fit_nccl(const struct memory *m, const struct device_model *d);
 uint64_t fit_need(const struct memory *m, const struct device_model *d);
+// Of the stage whose device has to hold the most: not always that of the largest arena, as NCCL takes more
+// of a stage in the middle.
+const struct memory *fit_fullest(const struct compiled *c, const struct device_model *d);
 bool fit_fits(const struct compiled *c, const struct device_model *d);
 // Adds DOES_NOT_FIT to the findings where it does not. The search ends once `work` nodes and
 // instructions were compiled, and the finding says so. Memory of the tries is given back.

@@ -82,7 +82,7 @@ void report_make(struct report *r, const struct job *job, const struct compiled 
                         (job->metrics.detail ? checkpoint_share(c, s, true) : 0);
         r->checkpoint +=
             checkpoint_share(c, s, false) * (uint64_t)(mesh_ranks(&c->mesh) / c->nstages);
-        if (c->by_stage[s].arena > c->by_stage[r->fullest].arena)
+        if (fit_need(&c->by_stage[s], d) > fit_need(&c->by_stage[r->fullest], d))
             r->fullest = s;
     }
     r->fits = fit_fits(c, d);
@@ -267,7 +267,7 @@ void report_json(const struct report *r, struct json_out *w)
     json_int(w, "param_count_active", r->cost.params_active);
     print_stage_json(r, w, "memory", r->fullest);
     json_object(w, "nccl");
-    json_int(w, "communicators", r->compiled->memory.communicators);
+    json_int(w, "communicators", r->compiled->by_stage[r->fullest].communicators);
     json_uint(w, "bytes_each", r->device->communicator);
     json_bool(w, "measured", r->device->measured);
     json_end(w);

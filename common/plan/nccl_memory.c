@@ -27,5 +27,5 @@ bool nccl_memory_find(char model[NCCL_MODEL], uint64_t *bytes)
     char folder[PATH_MAX], text[2 * NCCL_MODEL];
     return !folder_find_home("XDG_CACHE_HOME", ".cache", "weft", folder, sizeof folder, NULL) &&
            !folder_read(folder, name, text, sizeof text, NULL) &&
-           sscanf(text, "%19" SCNu64 " %63[^\n]", bytes, model) == 2 && *bytes <= most;
+           sscanf(text, "%19" SCNu64 " %63[^\n]", bytes, model) == 2 && *bytes && *bytes <= most;
 }

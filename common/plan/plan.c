@@ -136,7 +136,7 @@ static double count_device_bytes(const struct job *job, const struct compile_opt
     other.data.batch = rows;
     unhashed.unhashed = true;
     int rc = plan_compile(&other, &unhashed, &scratch, &c, NULL, &e);
-    double bytes = rc ? HUGE_VAL : (double)fit_need(&c.memory, d);
+    double bytes = rc ? HUGE_VAL : (double)fit_need(fit_fullest(&c, d), d);
     arena_clear(&scratch);
     return bytes;
 }

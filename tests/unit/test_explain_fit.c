@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Plans held against devices: whether they fit, and what would help.
+#include "common/base/folder.h"
 #include "common/explain/fit.h"
 #include "common/explain/plan_report.h"
 #include "common/op/collective_args.h"
+#include "common/plan/nccl_memory.h"
+#include "tests/support/temp_folder.h"
 #include "tests/unit/compile_case.h"
 #include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
 
 // ---- plans on devices --------------------------------------------------------------------------
 
@@ -349,6 +354,84 @@ static void what_nccl_takes_counts_where_devices_may_carry_collectives(void **st
     fixture_clear(&f);
 }
 
+#define FOUR_STAGES                                                              \
+    "name: t\nmodel: {program: gpt2, layers: 4, embed: 64, heads: 2, seq: 64}\n" \
+    "data: {format: tokens, train: {tokens: t}, batch: 8}\n"                     \
+    "train: {steps: 1, microbatches: 4}\nmesh: {pp: 4}\nresources: {kind: cuda}\n"
+
+// The last stage has the logits; the second, which has two neighbours, more communicators.
+static void the_fullest_stage_is_that_of_arena_and_nccl(void **state)
+{
+    struct fixture f;
+    struct report r;
+    (void)state;
+    compile_text(&f, FOUR_STAGES, 0);
+    const struct memory *stage = f.c.by_stage;
+    struct device_model d = device_of(0);
+    assert_true(stage[1].communicators > stage[3].communicators);
+    assert_true(stage[1].arena < stage[3].arena);
+    d.communicator = 0;
+    assert_ptr_equal(fit_fullest(&f.c, &d), &f.c.memory);
+    d.communicator = (uint64_t)1 << 40;
+    assert_ptr_equal(fit_fullest(&f.c, &d), &stage[1]);
+    d.memory = fit_need(&stage[1], &d);
+    assert_true(fit_fits(&f.c, &d));
+    d.memory--;
+    assert_false(fit_fits(&f.c, &d));
+    report_make(&r, &f.job, &f.c, &f.found, &d, &f.a);
+    assert_int_equal(r.fullest, 1);
+    fixture_clear(&f);
+}
+
+static void put_text(const char *path, const char *text)
+{
+    FILE *to = fopen(path, "w");
+    assert_non_null(to);
+    assert_true(fputs(text, to) >= 0);
+    assert_int_equal(fclose(to), 0);
+}
+
+static void what_a_run_measured_of_nccl_is_found_and_nonsense_is_not(void **state)
+{
+    static const char *const nonsense[] = {"",
+                                           "3145728",
+                                           "3145728 ",
+                                           "0 NVIDIA H200",
+                                           "-1 NVIDIA H200",
+                                           "NVIDIA H200",
+                                           "99999999999999999999 NVIDIA H200",
+                                           "4294967297 NVIDIA H200"};
+    char model[NCCL_MODEL] = "", path[300], other[300], was[100] = "";
+    char folder[TEMP_FOLDER_MAX];
+    struct err e = {0};
+    uint64_t bytes = 0;
+    (void)state;
+    assert_int_equal(temp_folder_make(folder, "nccl"), 0);
+    setenv("XDG_CACHE_HOME", folder, 1);
+    assert_false(nccl_memory_find(model, &bytes));
+    assert_int_equal(nccl_memory_keep("NVIDIA H200", 3 << 20, &e), 0);
+    assert_true(nccl_memory_find(model, &bytes) && bytes == 3 << 20);
+    assert_string_equal(model, "NVIDIA H200");
+    snprintf(path, sizeof path, "%s/weft/nccl-memory", folder);
+    snprintf(other, sizeof other, "%s/other", folder);
+    for (size_t i = 0; i < sizeof nonsense / sizeof *nonsense; i++) {
+        put_text(path, nonsense[i]);
+        assert_false(nccl_memory_find(model, &bytes));
+    }
+    put_text(other, "of another");
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(symlink(other, path), 0); // it is replaced, and what it names stays
+    assert_int_equal(nccl_memory_keep("NVIDIA H200", 4 << 20, &e), 0);
+    assert_true(nccl_memory_find(model, &bytes) && bytes == 4 << 20);
+    assert_int_equal(folder_read(folder, "other", was, sizeof was, &e), 0);
+    assert_string_equal(was, "of another");
+    unsetenv("XDG_CACHE_HOME");
+    unsetenv("HOME");
+    assert_int_equal(nccl_memory_keep("NVIDIA H200", 3 << 20, &e), ERR_NOTFOUND);
+    assert_false(nccl_memory_find(model, &bytes));
+    assert_int_equal(temp_folder_remove(folder), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -363,6 +446,8 @@ int main(void)
         cmocka_unit_test(a_setting_that_just_fits_is_found),
         cmocka_unit_test(microbatches_are_of_a_number_that_divides_the_batch),
         cmocka_unit_test(the_search_ends_where_a_job_takes_long_to_compile),
+        cmocka_unit_test(the_fullest_stage_is_that_of_arena_and_nccl),
+        cmocka_unit_test(what_a_run_measured_of_nccl_is_found_and_nonsense_is_not),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

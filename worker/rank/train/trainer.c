@@ -236,8 +236,9 @@ static int choose_transport(struct trainer *t, struct err *e)
     return transport_choose(&o, &t->exec_options.transport, t->collectives, e);
 }
 
-// Refuses what NCCL leaves no room for, as far as this host knows what it takes.
-static int check_library_fits(const struct trainer *t, struct err *e)
+// A run measures what NCCL takes, so none is refused by what an earlier one has measured: others may have
+// taken memory meanwhile.
+static void warn_of_library(const struct trainer *t)
 {
     const struct memory *m =
         compiled_memory(&t->compiled, compiled_stage(&t->compiled, t->assignment->rank));
@@ -248,15 +249,14 @@ static int check_library_fits(const struct trainer *t, struct err *e)
     if (t->exec_options.transport != &device_transport || !nccl_memory_find(model, &each) ||
         strcmp(model, info.model) != 0 ||
         m->arena + (uint64_t)m->communicators * each <= info.memory)
-        return 0;
-    return err_set(e, ERR_INVALID,
-                   "the plan needs %.2f GiB of device memory, NCCL about %.2f GiB (%d times %.0f "
-                   "MiB, as the last run here has measured), and this device has %.2f GiB: `weft "
-                   "plan` says what each part takes; with resources.collectives: host NCCL is not "
-                   "needed; where something else took memory during that run, remove the file "
-                   "nccl-memory in the cache ($XDG_CACHE_HOME or ~/.cache, weft)",
-                   (double)m->arena / 0x1p30, (double)each * m->communicators / 0x1p30,
-                   m->communicators, (double)each / 0x1p20, (double)info.memory / 0x1p30);
+        return;
+    log_warn(
+        "collectives",
+        "NCCL may find no memory: the plan needs %.2f GiB of the device's %.2f GiB, NCCL about "
+        "%.2f GiB (%d times %.0f MiB, as the last run here has measured): `weft plan` says what "
+        "each part takes; with resources.collectives: host NCCL is not needed",
+        (double)m->arena / 0x1p30, (double)info.memory / 0x1p30,
+        (double)each * m->communicators / 0x1p30, m->communicators, (double)each / 0x1p20);
 }
 
 // For the log, and for the next plan.
@@ -273,7 +273,8 @@ static void keep_library_memory(const struct trainer *t, const struct library_me
         "%s took %.1f MiB of device memory for each of its communicators (%d), with what others "
         "took meanwhile",
         t->collectives, (double)each / 0x1p20, took->communicators);
-    if (nccl_memory_keep(info.model, each, &why))
+    int rc = nccl_memory_keep(info.model, each, &why);
+    if (rc && rc != ERR_NOTFOUND)
         log_warn("collectives", "what NCCL took is not kept for the next plan: %s", why.text);
 }
 
@@ -385,8 +386,8 @@ static int open_exec(struct trainer *t, struct err *e)
     t->exec_options.page = t->assignment->page;
     struct library_memory took = {0};
     t->exec_options.took = &took;
-    int rc = check_library_fits(t, e);
-    rc = rc ? rc : exec_open(&t->exec_options, &t->exec, e);
+    warn_of_library(t);
+    int rc = exec_open(&t->exec_options, &t->exec, e);
     t->exec_options.took = NULL;
     if (rc)
         return rc;
