@@ -39,7 +39,7 @@ static const struct verb verbs[] = {
      "start\n"
      "over move the job's checkpoint folder away. Exit 75: start it again, it continues; 78: a "
      "person\n"
-     "must look.",
+     "must look, as where the job is held or was cancelled, which the next start resumes.",
      0},
     {"up", "JOB.yaml", "train on bare machines: `weft run` on each host, started by ssh",
      F(HOSTS) | F(SSH) | F(WEFT) | F(SET) | F(SINK) | F(NOTIFY) | F(GRACE) | F(JSON), 1, 1, verb_up,

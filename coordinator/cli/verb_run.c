@@ -645,8 +645,9 @@ static int run_job(struct run *r)
     if (rc == CLIENT_INTERRUPTED && r->late)
         rc = SEVERAL_AGAIN;
     rc = rc == CLIENT_FAILED && r->progress.failure ? r->progress.failure : rc;
-    if (rc == CLIENT_FAILED && r->lead.s.a.kind && r->progress.state == WEFT__V1__JOB_STATE__HELD)
-        rc = SEVERAL_PERSON;
+    if (rc == CLIENT_FAILED && (r->progress.state == WEFT__V1__JOB_STATE__HELD ||
+                                r->progress.state == WEFT__V1__JOB_STATE__CANCELLED))
+        rc = SEVERAL_PERSON; // whoever starts it again by itself would resume it
     rc = lead_end(&r->lead, rc, r->worker.signal);
     cli_link_close(&r->link);
     stop_coordinator(r, true);

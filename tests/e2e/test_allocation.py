@@ -267,15 +267,16 @@ def test_a_job_that_fails_for_its_data_ends_with_the_code_that_says_so(pair, noi
     assert codes == [code, code] and "FAILED" in ends[0].out, ends
 
 
-def test_a_job_that_is_held_is_not_started_again(pair):
+@pytest.mark.parametrize("verb, state", [("hold", "HELD"), ("cancel", "CANCELLED")])
+def test_a_job_that_a_person_stopped_is_not_started_again(pair, verb, state):
     """It waits for a person: each start would spend the budget of restarts once more, and find the storage as full."""
     pair.start("-s", "train.steps=1000000")
     await_checkpoint(pair)
     (folder,) = pair.run.place.glob("node-0/weft-*/test-*/.weft/test")
-    held = runs.weft("hold", "test", "--coordinator", str(folder))
-    assert held.code == 0, held
+    stopped = runs.weft(verb, "test", "--coordinator", str(folder))
+    assert stopped.code == 0, stopped
     codes, ends = pair.codes()
-    assert codes == [78, 78] and "HELD" in ends[0].out, ends
+    assert codes == [78, 78] and state in ends[0].out, ends
 
 
 # ---- who stands before the door ---------------------------------------------------------------------
