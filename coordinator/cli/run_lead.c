@@ -395,7 +395,8 @@ int lead_begin(struct lead *l, const struct own_coordinator *o, int stop, struct
     rc = rc ? rc : tls_token_make(l->tls, &what, clock_wall_ms() / 1000, f->token, e);
     rc = rc ? rc : leader_file_write(l->s.root, l->s.name, &l->s.secret, f, e);
     l->published = !rc;
-    if (!rc && run_history_read(l->s.root, l->s.name, &l->before, &none) == ERR_DATA)
+    int unread = rc ? 0 : run_history_read(l->s.root, l->s.name, &l->before, &none);
+    if (unread && unread != ERR_NOTFOUND)
         plain_error("what earlier starts did is not kept: %s", none.text);
     // A pod's job file lies where nothing can be written.
     if (!rc)

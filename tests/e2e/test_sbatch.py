@@ -91,6 +91,12 @@ def test_why_joins_it_with_what_every_start_did(job):
         history.write_bytes(bad)
         end = why(job, "exit 1")
         assert end.code == 0 and ("is no history of a job" in end.err or "time: none yet" in end.out), end
+    history.write_bytes(raw)
+    os.truncate(history, (16 << 20) + 1)
+    job.save_job({**job.job, "train": {"steps": 31}})
+    two.start()
+    (code, _), (end, _) = two.codes()
+    assert code == 0 and "what earlier starts did is not kept: " in end.err and " has 16777217 bytes, over 16777216" in end.err, end
     history.parent.chmod(0o777)
     end = why(job, "exit 1")
     assert end.code == 0 and "what it did is not known: " in end.err and "SUCCEEDED" not in end.out, end
