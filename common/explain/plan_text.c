@@ -143,10 +143,10 @@ void report_beside_text(const struct memory *m, const struct device_model *d, ui
     if (!fit_nccl(m, d))
         return;
     picture_bar("NCCL", fit_nccl(m, d), of, width, out);
-    buf_printf(out, "  NCCL: %d communicator%s, about ", m->communicators,
+    buf_printf(out, "  NCCL: %d communicator%s of about ", m->communicators,
                m->communicators == 1 ? "" : "s");
     buf_bytes(out, d->communicator);
-    buf_printf(out, " each: %s\n",
+    buf_printf(out, "%s: %s\n", m->communicators == 1 ? "" : " each",
                d->measured ? "measured on this host"
                            : "an estimate, until a run on this host has measured it");
 }
@@ -188,9 +188,13 @@ static void print_pipeline_text(const struct report *r, struct buf *out)
         buf_printf(out, "%d chunks of ", c->nchunks);
     for (int s = 0; s < c->nstages * c->nchunks; s++)
         buf_printf(out, "%s%lld", s ? ", " : "", (long long)c->layers[s]);
-    buf_printf(out, " layers; bubble %.3g; at most %d %smicrobatches under way on a stage\n",
-               c->schedule_cost.bubble, c->schedule_cost.peak_stash,
-               c->nchunks > 1 ? "chunks of " : "");
+    const int most = c->schedule_cost.peak_stash;
+    buf_printf(out, " layers; bubble %.3g; at most %d %s%s under way on a stage\n",
+               c->schedule_cost.bubble, most,
+               c->nchunks == 1 ? "microbatch"
+               : most == 1     ? "chunk of microbatches"
+                               : "chunks of microbatches",
+               c->nchunks == 1 && most != 1 ? "es" : "");
 }
 
 static void add_collective(const struct report *r, const struct collective_row *c,

@@ -181,7 +181,7 @@ def test_what_nccl_takes_is_measured_kept_and_planned(place, toy, cuda):
     arena = plan["memory"]["arena"]
     assert plan["memory"]["nccl"] == 3 << 20 and arena == before["memory"]["arena"]
     text = runs.weft(*spoken[:-1]).out
-    assert "NCCL: 1 communicator, about 3.0 MiB each: measured on this host" in text, text
+    assert "NCCL: 1 communicator of about 3.0 MiB: measured on this host" in text, text
     for room, fits in ((arena + (3 << 20), True), (arena + (3 << 20) - 1, False)):
         one = runs.weft("plan", "--device", f"emulated:memory={room + 1}B,libraries=1B", spoken[3], "--json")
         assert (one.code == 0) is fits, one
