@@ -48,7 +48,7 @@ static void put_seconds(struct buf *out, double s)
 
 static void put_stages(const struct report *r, uint64_t stages, struct buf *out)
 {
-    const char *sep = stages & (stages - 1) ? " stages " : " stage ";
+    const char *sep = stages & (stages - 1) ? " on stages " : " on stage ";
     for (int i = 0; r->compiled->nstages > 1 && i < r->compiled->nstages; i++) {
         if (!(stages >> i & 1))
             continue;

@@ -240,6 +240,22 @@ def test_a_plan_says_how_tensors_travel_between_hosts(job):
     assert "between hosts" not in runs.weft("plan", job, "-s", "mesh={data: 1}").out
 
 
+@pytest.mark.parametrize("microbatches, schedule, most", [
+    (1, "1f1b", "1 microbatch"), (4, "1f1b", "2 microbatches"), (4, "circular, chunks: 2", "chunks of microbatches")])
+def test_a_plan_says_what_a_stage_keeps_and_where_tensors_lie(job, microbatches, schedule, most):
+    said = runs.weft("plan", job, "--full", "-s", "mesh={pp: 2}", "-s", f"train.microbatches={microbatches}", "-s", f"pipeline={{schedule: {schedule}}}").out
+    assert re.search(rf"; at most (\d+ )?{most} under way on a stage$", said, re.M), said
+    assert "memory of a device on stage 1: " in said and " on stages 0,1\n" in said and "NCCL" not in said, said
+
+
+@pytest.mark.parametrize("mesh, says", [
+    ("{fsdp: 2}", "1 communicator of about 384.0 MiB: an estimate"), ("{dp: 2, tp: 2}", "communicators of about 384.0 MiB each: an estimate")])
+def test_a_plan_for_gpus_says_what_nccl_takes_of_them(job, mesh, says, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", os.path.dirname(job))  # where nothing was measured
+    said = runs.weft("plan", job, "-s", f"mesh={mesh}", "-s", "resources.kind=cuda").out
+    assert says in said, said
+
+
 def test_a_plan_of_generating_says_what_keys_take_and_what_a_step_reads_and_sends(job):
     """Counted here: 8 layers of keys and values of 512 numbers in f32."""
     token, rows = 8 * 2 * 512 * 4, 6
