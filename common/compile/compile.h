@@ -34,7 +34,7 @@ struct compiled {
     const char *keyless; // why the job's samples keep no keys; null: they do, or there are none
     bool whole; // the programs and their memory are made, though what is wrong may be an error
     int64_t rows, context;   // of FILL, as in compile_options but for 0; context of any: of a text
-    struct memory memory;    // of the stage that needs the most
+    struct memory memory;    // of the stage with the largest arena
     struct memory *by_stage; // compiled_memory()
     char hash[33];           // of all programs (plan_hash.h): the plan hash all ranks agree on
 };

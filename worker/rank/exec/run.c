@@ -141,7 +141,7 @@ static int run_queued(struct exec *x, struct loaded *l, struct segment *g, struc
 }
 
 // All ranks run the same kinds of programs in the same order, so each comes here after the same run.
-// Stages of a pipeline have programs of their own: one that has nothing to capture could all of it.
+// Stages of a pipeline have programs of their own: one that has nothing to capture agrees.
 // Where one rank could not capture a program, no rank tries another.
 static int agree_on_graphs(struct exec *x, struct loaded *l, struct err *e)
 {
