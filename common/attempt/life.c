@@ -73,7 +73,6 @@ const char *rank_exit_text(int code)
         {RANK_EXIT_DATA, "bad data, checkpoint or numbers"},
         {RANK_EXIT_ABSENT, "its data cannot be opened"},
         {RANK_EXIT_LOST, "lost a peer"},
-        {RANK_EXIT_INTERNAL, "internal error"},
         {RANK_EXIT_DEVICE, "device failed"},
         {RANK_EXIT_HOST, "the host's disk, memory or network failed"},
         {RANK_EXIT_DRAINED, "drained"},

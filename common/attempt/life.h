@@ -53,4 +53,4 @@ bool rank_exit_is_of_host(int code);
 // Whether a signal that ended a rank blames the machine: it came from a person or the system, or it
 // says that a mapped file could not be read. All others are the program's own faults.
 bool rank_signal_is_of_host(int signal);
-const char *rank_exit_text(int code); // "lost a peer"; for signals and unknown codes "failed"
+const char *rank_exit_text(int code); // "lost a peer"; where no more is known "failed"
