@@ -630,7 +630,7 @@ tests: $(TEST_BINS) $(BUILD)/weft-rank $(BUILD)/weft-worker $(BUILD)/weft-coordi
 test_all = sh deploy/deps.sh $(if $(WEFT_LONG),long,all) && $(MAKE) --no-print-directory $(if $(filter -j%,$(MAKEFLAGS)),,-j$$(nproc)) tested
 ## make test         installs what is missing, builds on all cores, and runs all but what check-long adds
 test:
-	@n=$$(nproc); echo "make test: installs what is missing, builds and runs every test: about $$((10 + 16 / n)) minutes on $$n cores"
+	@n=$$(nproc); echo "make test: installs what is missing, builds and runs every test: about $$((6 + 16 / n)) minutes on $$n cores"
 	+$(Q)$(test_all)
 
 ## make check-long   the same with the full counts (30 kills, power loss, …)
