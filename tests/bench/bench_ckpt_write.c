@@ -289,7 +289,7 @@ static void start(struct bench *b)
                                 .parent_step = -1,
                                 .naxes = 1,
                                 .mesh = &dp,
-                                .numerics = {"cpu", "cpu", "any", "none", "", 1, true}};
+                                .numerics = {"cpu", "cpu", "any", "none", "", "", 1, true}};
     if (store_make(&b->store, NULL, b->dir, &owner, &e) ||
         deal_make(&b->arena, b->parts, PARTS, b->ranks, &b->deal, &e))
         die("open", &e);
