@@ -128,12 +128,12 @@ static int run_rank(const struct rank_flags *f)
     struct warm *warm = warm_start(f->kind && *f->kind ? f->kind : "cpu");
     process_init(p);
     code = process_train(p, &(struct process_options){f->fd, f->host, f->dir}, &e);
+    warm_join(warm);
     // At exit() libraries of a device may wait for what waits for a peer.
     if (code != RANK_EXIT_DONE)
         _exit(code);
     process_clear(p);
     free(p);
-    warm_join(warm);
     return code;
 }
 
