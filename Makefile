@@ -103,7 +103,7 @@ RANK_SRC    += $(addprefix save/,saver snapshot)
 RANK_SRC    += $(addprefix train/,train trainer job_history take_source inputs feed evaluate sampling choice algorithms asked pace device_use detail)
 RANK_SRC    := $(RANK_SRC:%=worker/rank/%.c)
 
-CLI_SRC     := main flags completion manual cli_link cli_print message_json progress log_order request resolved_job source_look data_files run_record run_left several run_lead run_agent up_order up_member run_history run_place why_text slurm_queue slurm_call render_job time_limit run_begin own_coordinator own_worker stored job_rows job_scores held_text allocation leader_file local_ranks generation bar live job_curve
+CLI_SRC     := main flags completion manual cli_link cli_print message_json progress log_order request resolved_job source_look data_files run_record run_left several run_lead run_agent up_order up_member run_file run_history run_place why_text slurm_queue slurm_call render_job time_limit run_begin own_coordinator own_worker stored job_rows job_scores held_text allocation leader_file local_ranks generation bar live job_curve
 # Each holds the verbs that its name says.
 CLI_SRC     += verb_act verb_data verb_delete verb_doctor verb_eval verb_files verb_generate verb_jobs verb_logs verb_metrics verb_model verb_plan verb_plot verb_render verb_run verb_sbatch verb_submit verb_up verb_watch verb_weights verb_why
 CLI_SRC     += render/cluster_facts render/kubernetes render/slurm render/systemd
@@ -556,11 +556,11 @@ $(BUILD)/tests/unit/test_log_order $(BUILD)/tests/unit/coord: $(BUILD)/obj/coord
 $(BUILD)/tests/unit/test_held_text $(BUILD)/tests/unit/test_generation $(BUILD)/tests/unit/coord: $(BUILD)/obj/coordinator/cli/held_text.o
 $(BUILD)/tests/unit/test_generation $(BUILD)/tests/unit/coord: $(BUILD)/obj/coordinator/cli/generation.o
 $(BUILD)/tests/unit/test_allocation $(BUILD)/tests/unit/coord: $(BUILD)/obj/coordinator/cli/allocation.o
-$(BUILD)/tests/unit/test_leader_file $(BUILD)/tests/unit/coord: $(BUILD)/obj/coordinator/cli/leader_file.o
+$(BUILD)/tests/unit/test_leader_file $(BUILD)/tests/unit/coord: $(BUILD)/obj/coordinator/cli/leader_file.o $(BUILD)/obj/coordinator/cli/run_file.o
 # The test has a double of cli_link.c: where it is left out, the room cannot have what calls that.
 $(BUILD)/tests/unit/test_job_curve $(if $(filter job_curve,$(ROOM_unit/coord)),$(BUILD)/tests/unit/coord): $(BUILD)/obj/coordinator/cli/job_curve.o
 $(BUILD)/tests/unit/test_up_order $(BUILD)/tests/unit/coord: $(BUILD)/obj/coordinator/cli/up_order.o
-$(BUILD)/tests/unit/test_run_history $(BUILD)/tests/unit/coord: $(BUILD)/obj/coordinator/cli/run_history.o
+$(BUILD)/tests/unit/test_run_history $(BUILD)/tests/unit/coord: $(BUILD)/obj/coordinator/cli/run_history.o $(BUILD)/obj/coordinator/cli/run_file.o
 
 # The world that the coordinator's decider is played in.
 COORD_WORLD := tests/unit/coord_world.c tests/unit/coord_people.c tests/support/stored_row.c
@@ -739,9 +739,9 @@ fuzz:
 	$(Q)sh tests/fuzz/run.sh "$(BUILD)" $(FUZZ_SECONDS) $(FUZZERS)
 # What a fuzzer takes besides libcommon's sources.
 FUZZ_WITH_events := worker/sinks/event_file.c
-FUZZ_WITH_leader := coordinator/cli/leader_file.c
-FUZZ_WITH_history := $(patsubst %,coordinator/cli/%.c,run_history why_text cli_print message_json) $(PROTO_C) $(SERVICE_C)
-FUZZ_WITH_slurm := $(patsubst %,coordinator/cli/%.c,slurm_queue slurm_call run_place allocation up_order)
+FUZZ_WITH_leader := coordinator/cli/leader_file.c coordinator/cli/run_file.c
+FUZZ_WITH_history := $(patsubst %,coordinator/cli/%.c,run_file run_history why_text cli_print message_json) $(PROTO_C) $(SERVICE_C)
+FUZZ_WITH_slurm := $(patsubst %,coordinator/cli/%.c,slurm_queue slurm_call run_file run_place allocation up_order)
 FUZZ_WITH_frame := common/attempt/frame.c $(PROTO_C)
 FUZZ_WITH_up    := tests/support/stored_row.c coordinator/serve/job_facts.c $(DECIDER_SRC) $(ATTEMPT_SRC) $(PROTO_C) $(SERVICE_C)
 $(BUILD)/fuzz/fuzz_%: tests/fuzz/fuzz_%.c $(COMMON_SRC) $(BUILD)/gen/model_texts.c | $(PROTO_C) $(SERVICE_C)

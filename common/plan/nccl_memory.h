@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a communicator of NCCL took on this host, of a model of device: a run measures it, and keeps it in
 // the user's cache ($XDG_CACHE_HOME/weft/nccl-memory), one number, the newest. The next plan counts with
-// it. The next run only warns: it measures again.
+// it; a run is not refused by it, and measures again.
 #pragma once
 #include <stdint.h>
 

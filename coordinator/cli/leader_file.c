@@ -13,9 +13,10 @@
 #include "common/base/buf.h"
 #include "common/base/folder.h"
 #include "common/base/hash.h"
+#include "coordinator/cli/run_file.h"
 
 #define FIRST "weft leader 1\n"
-enum { FILE_MAX = 8192, PATH_LEN = 4300, MAC = 32 };
+enum { FILE_MAX = 8192, MAC = 32 };
 
 int leader_secret_read(struct leader_secret *out, struct err *e)
 {
@@ -209,19 +210,9 @@ static int open_file(const char *root, const char *name, const struct leader_sec
 int leader_file_write(const char *root, const char *name, const struct leader_secret *secret,
                       const struct leader_file *f, struct err *e)
 {
-    char path[PATH_LEN], file[128];
     struct buf text = {0};
-    int dir;
-    snprintf(path, sizeof path, "%s/.weft", root);
-    snprintf(file, sizeof file, "%s.leader", name);
-    int rc = folder_make(path, e);
-    rc = rc ? rc : folder_open(root, ".weft", !*secret->text, &dir, e);
-    if (rc)
-        return rc;
     leader_file_print(f, secret, &text);
-    if (folder_write_at(dir, ".", file, text.data, text.len, 0600, FOLDER_DURABLE, e))
-        rc = err_wrap(e, "%s", path);
-    close(dir);
+    int rc = run_file_write(root, name, "leader", !*secret->text, text.data, text.len, e);
     buf_clear(&text);
     return rc;
 }

@@ -2,16 +2,13 @@
 // What a job did in allocations; see run_history.h.
 #include "coordinator/cli/run_history.h"
 
-#include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "common/base/folder.h"
 #include "common/base/heap.h"
+#include "coordinator/cli/run_file.h"
 
-enum { WHY_HISTORY_MAX = 16 << 20, FILE_ROOM = 80 };
+enum { WHY_HISTORY_MAX = 16 << 20 };
 
 // Whether sums and differences of its numbers are numbers too. Fields that no event
 // has would be carried on.
@@ -42,18 +39,11 @@ int run_history_parse(const void *bytes, size_t len, Weft__V1__WhyReply **out, s
 
 int run_history_read(const char *root, const char *name, Weft__V1__WhyReply **out, struct err *e)
 {
-    char file[FILE_ROOM];
     struct buf bytes = {0};
     *out = NULL;
-    int fd, rc = folder_open(root, ".weft", true, &fd, e);
-    if (rc)
-        return rc;
-    snprintf(file, sizeof file, "%s.history", name);
-    rc = folder_read_whole(fd, file, true, WHY_HISTORY_MAX, &bytes, e);
-    rc = rc ? rc : run_history_parse(buf_str(&bytes), bytes.len, out, e);
-    if (rc)
-        err_wrap(e, "%s/.weft/%s", root, file);
-    close(fd);
+    int rc = run_file_read(root, name, "history", WHY_HISTORY_MAX, &bytes, e);
+    if (!rc && (rc = run_history_parse(buf_str(&bytes), bytes.len, out, e)))
+        err_wrap(e, "%s/.weft/%s.history", root, name);
     buf_clear(&bytes);
     return rc;
 }
@@ -112,19 +102,12 @@ void run_history_pack(const Weft__V1__WhyReply *before, const Weft__V1__WhyReply
     free(list);
 }
 
-// Durable: what a rename puts in the place of an older file must not be empty after a power loss.
 int run_history_write(const char *root, const char *name, const Weft__V1__WhyReply *before,
                       const Weft__V1__WhyReply *now, struct err *e)
 {
-    char file[FILE_ROOM];
     struct buf bytes = {0};
-    int fd, rc = folder_open(root, ".weft", true, &fd, e);
-    if (rc)
-        return rc;
-    snprintf(file, sizeof file, "%s.history", name);
     run_history_pack(before, now, &bytes);
-    rc = folder_write_at(fd, ".", file, bytes.data, bytes.len, 0600, FOLDER_DURABLE, e);
-    close(fd);
+    int rc = run_file_write(root, name, "history", true, bytes.data, bytes.len, e);
     buf_clear(&bytes);
     return rc;
 }

@@ -190,7 +190,6 @@ def test_what_nccl_takes_is_measured_kept_and_planned(place, toy, cuda):
     cuda.setenv("WEFT_FAKE_CUDA", f"devices:2,memory:{arena + (64 << 20)}")
     again = small(place / "again", toy, collectives="nccl")
     again.finish()
-    assert "NCCL may find no memory: " in again.log(0) and "NCCL about 4.00 GiB (1 times 4096 MiB, as the last run here has measured)" in again.log(0), again.log(0)
     assert json.loads(runs.weft(*spoken).out)["nccl"] == {"communicators": 1, "bytes_each": 3 << 20, "measured": True}
 
 

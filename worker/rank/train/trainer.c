@@ -236,29 +236,6 @@ static int choose_transport(struct trainer *t, struct err *e)
     return transport_choose(&o, &t->exec_options.transport, t->collectives, e);
 }
 
-// A run measures what NCCL takes, so none is refused by what an earlier one has measured: others may have
-// taken memory meanwhile.
-static void warn_of_library(const struct trainer *t)
-{
-    const struct memory *m =
-        compiled_memory(&t->compiled, compiled_stage(&t->compiled, t->assignment->rank));
-    char model[NCCL_MODEL];
-    uint64_t each;
-    struct device_info info;
-    t->exec_options.backend->device.info(t->device, &info);
-    if (t->exec_options.transport != &device_transport || !nccl_memory_find(model, &each) ||
-        strcmp(model, info.model) != 0 ||
-        m->arena + (uint64_t)m->communicators * each <= info.memory)
-        return;
-    log_warn(
-        "collectives",
-        "NCCL may find no memory: the plan needs %.2f GiB of the device's %.2f GiB, NCCL about "
-        "%.2f GiB (%d times %.0f MiB, as the last run here has measured): `weft plan` says what "
-        "each part takes; with resources.collectives: host NCCL is not needed",
-        (double)m->arena / 0x1p30, (double)info.memory / 0x1p30,
-        (double)each * m->communicators / 0x1p30, m->communicators, (double)each / 0x1p20);
-}
-
 // For the log, and for the next plan.
 static void keep_library_memory(const struct trainer *t, const struct library_memory *took)
 {
@@ -386,7 +363,6 @@ static int open_exec(struct trainer *t, struct err *e)
     t->exec_options.page = t->assignment->page;
     struct library_memory took = {0};
     t->exec_options.took = &took;
-    warn_of_library(t);
     int rc = exec_open(&t->exec_options, &t->exec, e);
     t->exec_options.took = NULL;
     if (rc)
