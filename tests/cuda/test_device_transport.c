@@ -122,15 +122,6 @@ static int add_up_until_lost(struct err *e)
     return rc;
 }
 
-static void expect(const struct err *e, int code, const char *text)
-{
-    if (e->code == code && strstr(e->text, text))
-        return;
-    fprintf(stderr, "rank %d: wanted code %d with '%s', got %d: %s\n", test_rank, code, text,
-            e->code, e->text);
-    _exit(1);
-}
-
 // ---- sums --------------------------------------------------------------------------------------
 
 // In every turn the ranks also ask each other through their hosts, beside the watcher.

@@ -174,6 +174,15 @@ static inline void test_clear(void)
         abort();
 }
 
+static inline void expect(const struct err *e, int code, const char *text)
+{
+    if (e->code == code && strstr(e->text, text))
+        return;
+    fprintf(stderr, "rank %d: wanted code %d with '%s', got %d: %s\n", test_rank, code, text,
+            e->code, e->text);
+    _exit(1);
+}
+
 // A file that says "rank did it", and waiting for one.
 static inline void test_mark(const char *what)
 {

@@ -18,15 +18,6 @@ enum { WINDOW = 8 << 20, COUNT = WINDOW / sizeof(float) };
 
 static const char *const one_host = NULL;
 
-static void expect(const struct err *e, int code, const char *text)
-{
-    if (e->code == code && strstr(e->text, text))
-        return;
-    fprintf(stderr, "rank %d: wanted code %d with '%s', got %d: %s\n", test_rank, code, text,
-            e->code, e->text);
-    _exit(1);
-}
-
 static void all_end_well(int but)
 {
     int wrong = 0;

@@ -201,15 +201,6 @@ static void a_receiver_does_not_wait_for_a_busy_sender(void **state)
 }
 
 // ---- faults ----
-static void expect(const struct err *e, int code, const char *text)
-{
-    if (e->code == code && strstr(e->text, text))
-        return;
-    fprintf(stderr, "rank %d: wanted code %d with '%s', got %d: %s\n", test_rank, code, text,
-            e->code, e->text);
-    _exit(1);
-}
-
 // Messages without end until an error comes; marks the tenth.
 static void rank_of_death(void)
 {
