@@ -127,7 +127,8 @@ static void copy_tile(const struct streamed *s, struct tile *t, int64_t rows, in
     t->ahead = 0;
 }
 
-// Turns `columns` rows of b of k elements; what the tile lacks is 0. half is a constant.
+// Turns `columns` rows of b of k elements; what the tile lacks is 0. half is a constant, and columns of a
+// whole tile.
 VFN void turn(const struct streamed *s, const struct tile *t, int64_t k, int64_t columns, bool half)
 {
     const int64_t ldb = s->p->ldb;
@@ -159,8 +160,13 @@ VFN void turn(const struct streamed *s, const struct tile *t, int64_t k, int64_t
 
 static void turn_tile(const struct streamed *s, struct tile *t, int64_t k, int64_t columns)
 {
-    if (s->p->half)
+    const bool half = s->p->half, whole = columns == COLUMNS;
+    if (half && whole)
+        turn(s, t, k, COLUMNS, true);
+    else if (half)
         turn(s, t, k, columns, true);
+    else if (whole)
+        turn(s, t, k, COLUMNS, false);
     else
         turn(s, t, k, columns, false);
     t->x = s->piece;
