@@ -26,7 +26,24 @@ bool choice_read(const char *choice, cublasLtMatmulAlgo_t *algo)
     return true;
 }
 
-// Whether an algorithm computes as the product asks: reads f32 whole, or as tf32, and adds in f32.
+// Whether an algorithm may leave the end of a sum out, as cuBLASLt 12.8 to 13.2 have been measured to
+// do on an H100 and a GB200 (facebookexperimental/triton, pull request 2767): where a sum is split, the
+// parts are whole steps of 64, and what lies behind the last step may be nobody's. Nothing reports
+// it. So a sum on tensor cores is not split unless it is whole steps long.
+static bool may_drop_end(const struct product *p, const cublasLtMatmulAlgo_t *algo, uint64_t flags)
+{
+    enum { STEP = 64 };
+    int32_t splits = 0;
+    size_t n = 0;
+    if (!(flags & CUBLASLT_NUMERICAL_IMPL_FLAGS_TENSOR_OP_MASK) || p->g.k % STEP == 0)
+        return false;
+    cublasStatus_t rc = cublasLtMatmulAlgoConfigGetAttribute(algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM,
+                                                             &splits, sizeof splits, &n);
+    return rc != CUBLAS_STATUS_SUCCESS || splits > 1 || splits < 0;
+}
+
+// Whether an algorithm computes what the product asks: reads f32 whole, or as tf32, adds in f32, and
+// leaves nothing out.
 static bool is_exact(const struct product *p, const cublasLtMatmulAlgo_t *algo)
 {
     const uint64_t fewer = CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_16F |
@@ -38,7 +55,7 @@ static bool is_exact(const struct product *p, const cublasLtMatmulAlgo_t *algo)
         algo, CUBLASLT_ALGO_CAP_NUMERICAL_IMPL_FLAGS, &flags, sizeof flags, &n);
     if (rc != CUBLAS_STATUS_SUCCESS || flags & CUBLASLT_NUMERICAL_IMPL_FLAGS_ACCUMULATOR_16F)
         return false;
-    return p->in != DT_F32 || !(flags & fewer);
+    return (p->in != DT_F32 || !(flags & fewer)) && !may_drop_end(p, algo, flags);
 }
 
 bool plan_takes(struct plan *plan, const struct product *p, const cublasLtMatmulAlgo_t *algo)
