@@ -113,7 +113,7 @@ struct backend_event {
 };
 
 // ---- graphs: a stream's work recorded once and launched again and again ----
-// What the calling thread queues on q between begin and end is recorded and does not run.
+// What the calling thread queues on q before `end` is recorded, not run; `end` takes the memory for it.
 struct backend_graph {
     int (*begin)(struct stream_q *q, struct err *e);
     int (*end)(struct stream_q *q, void **graph, struct err *e);

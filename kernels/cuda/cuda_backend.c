@@ -35,18 +35,22 @@ static int explain_no_device(cudaError_t rc, struct err *e)
     print_version(needs, sizeof needs, runtime);
     if (rc == cudaErrorInsufficientDriver && !driver)
         return err_set(e, ERR_DEVICE,
-                       "no NVIDIA driver on this host: install one that serves CUDA %s", needs);
+                       "no NVIDIA driver on this host: install one that serves CUDA %s, or give "
+                       "this container its GPUs",
+                       needs);
     if (rc == cudaErrorInsufficientDriver)
         return err_set(e, ERR_DEVICE,
                        "the NVIDIA driver is too old: it serves CUDA %s, this build needs %s; "
                        "install a newer driver",
                        has, needs);
-    if (rc == cudaErrorNoDevice)
+    if (rc == cudaErrorNoDevice || rc == cudaErrorInvalidDevice) // of a wrong list
         return err_set(e, ERR_DEVICE,
                        "no NVIDIA device on this host that CUDA shows (CUDA_VISIBLE_DEVICES is %s)",
                        getenv("CUDA_VISIBLE_DEVICES") ? getenv("CUDA_VISIBLE_DEVICES") : "not set");
+    // Unknown: so it calls it that nvidia_uvm is not loaded.
     return err_set(e, ERR_DEVICE, "cannot count CUDA devices: %s (%s)%s", cudaGetErrorString(rc),
-                   cudaGetErrorName(rc), cuda_advice(rc));
+                   cudaGetErrorName(rc),
+                   cuda_advice(rc == cudaErrorUnknown ? cudaErrorOperatingSystem : rc));
 }
 
 static int device_count(struct err *e)
@@ -58,65 +62,6 @@ static int device_count(struct err *e)
         return -1;
     }
     return n;
-}
-
-// ---- open and close ----------------------------------------------------------------------------
-
-static void device_close(struct device *d)
-{
-    if (!d || device_is_abandoned(d))
-        return;
-    struct err e = {0};
-    device_bind(d, &e); // a failed device is closed as far as it goes
-    stream_clear(d);
-    attention_close(d);
-    gemm_close(d);
-    memory_clear(d);
-    free(d);
-}
-
-static int device_open(const struct device_options *o, struct device **out, struct err *e)
-{
-    int n = device_count(e);
-    if (n < 0)
-        return ERR_DEVICE;
-    if (o->ordinal < 0 || o->ordinal >= n)
-        return err_set(e, ERR_DEVICE,
-                       "there is no CUDA device %d: this host has %d, numbered from 0", o->ordinal,
-                       n);
-    struct device *d = calloc(1, sizeof *d);
-    if (!d)
-        return err_set(e, ERR_NOMEM, "no memory for a device");
-    const char *guard = getenv("WEFT_CUDA_GUARD");
-    d->ordinal = o->ordinal;
-    d->deterministic = o->deterministic;
-    d->guard = guard && guard[0] && strcmp(guard, "0") != 0;
-    list_init(&d->regions);
-    list_init(&d->streams);
-    list_init(&d->events);
-    list_init(&d->graphs);
-    struct cudaDeviceProp p = {.major = 0};
-    int rc = switches_read(d->switches, e);
-    rc = rc ? rc : device_bind(d, e);
-    rc = rc ? rc : CUDA(d, NULL, e, cudaGetDeviceProperties(&p, d->ordinal));
-    rc = rc ? rc : CUDA(d, NULL, e, probe_image(&d->compiled));
-    if (!rc) {
-        snprintf(d->model, sizeof d->model, "%.63s", p.name);
-        d->major = p.major;
-        d->minor = p.minor;
-        d->processors = p.multiProcessorCount;
-        d->memory = p.totalGlobalMem;
-        rc = gemm_open(d, e);
-    }
-    if (!rc)
-        rc = attention_open(d, e);
-    if (!rc && o->cache)
-        gemm_cache(d, o->cache);
-    if (rc)
-        device_close(d);
-    else
-        *out = d;
-    return rc;
 }
 
 // ---- what it is --------------------------------------------------------------------------------
@@ -141,15 +86,14 @@ static void describe_peers(const struct device *d, char *to, size_t room)
     (void)cudaGetLastError();
 }
 
-static void device_info(const struct device *d, struct device_info *out)
+// Once, since the driver takes its time, and a device that has failed says nothing more.
+static void describe_device(const struct device *d, const struct cudaDeviceProp *p,
+                            struct device_info *out)
 {
-    struct cudaDeviceProp p;
     int driver = 0, runtime = 0;
     char cuda[16];
-    *out = (struct device_info){.memory = d->memory,
-                                .allocated = d->allocated,
-                                .threads = 1,
-                                .deterministic = d->deterministic};
+    *out =
+        (struct device_info){.memory = d->memory, .threads = 1, .deterministic = d->deterministic};
     snprintf(out->model, sizeof out->model, "%s", d->model);
     snprintf(out->isa, sizeof out->isa, "sm_%d%d", d->major, d->minor);
     cudaRuntimeGetVersion(&runtime);
@@ -159,15 +103,96 @@ static void device_info(const struct device *d, struct device_info *out)
     snprintf(out->libraries, sizeof out->libraries,
              "kernels %d cuda %s driver %.15s cublaslt %s cudnn %s", KERNELS_VERSION, cuda,
              out->driver, gemm_version(), attention_version());
-    if (cudaGetDeviceProperties(&p, d->ordinal) == cudaSuccess) {
-        size_t n = (size_t)snprintf(out->uuid, sizeof out->uuid, "GPU-");
-        for (int i = 0; i < 16; i++)
-            n += (size_t)snprintf(out->uuid + n, sizeof out->uuid - n, "%s%02x",
-                                  i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "",
-                                  (unsigned char)p.uuid.bytes[i]);
-    }
+    size_t n = (size_t)snprintf(out->uuid, sizeof out->uuid, "GPU-");
+    for (int i = 0; i < 16; i++)
+        n += (size_t)snprintf(out->uuid + n, sizeof out->uuid - n, "%s%02x",
+                              i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "",
+                              (unsigned char)p->uuid.bytes[i]);
     cudaDeviceGetPCIBusId(out->pci, sizeof out->pci, d->ordinal);
     describe_peers(d, out->peers, sizeof out->peers);
+}
+
+static void device_info(const struct device *d, struct device_info *out)
+{
+    *out = d->info;
+    out->allocated = d->allocated;
+}
+
+// ---- open and close ----------------------------------------------------------------------------
+
+static void device_close(struct device *d)
+{
+    if (!d || device_is_abandoned(d))
+        return;
+    struct err e = {0};
+    device_bind(d, &e); // a failed device is closed as far as it goes
+    stream_clear(d);
+    attention_close(d);
+    gemm_close(d);
+    memory_clear(d);
+    free(d);
+}
+
+static bool is_asked_for(const char *variable)
+{
+    const char *is = getenv(variable);
+    return is && is[0] && strcmp(is, "0") != 0;
+}
+
+static int device_open(const struct device_options *o, struct device **out, struct err *e)
+{
+    int n = device_count(e);
+    if (n < 0)
+        return ERR_DEVICE;
+    if (o->ordinal < 0 || o->ordinal >= n)
+        return err_set(e, ERR_DEVICE,
+                       "there is no CUDA device %d: this host has %d, numbered from 0", o->ordinal,
+                       n);
+    struct device *d = calloc(1, sizeof *d);
+    if (!d)
+        return err_set(e, ERR_NOMEM, "no memory for a device");
+    d->ordinal = o->ordinal;
+    d->deterministic = o->deterministic;
+    d->guard = is_asked_for("WEFT_CUDA_GUARD");
+    d->blocks = is_asked_for("CUDA_LAUNCH_BLOCKING");
+    list_init(&d->regions);
+    list_init(&d->streams);
+    list_init(&d->events);
+    list_init(&d->graphs);
+    struct cudaDeviceProp p = {.major = 0};
+    int rc = switches_read(d->switches, e);
+    rc = rc ? rc : device_bind(d, e);
+    rc = rc ? rc : CUDA(d, NULL, e, cudaGetDeviceProperties(&p, d->ordinal));
+    rc = rc ? rc : CUDA(d, NULL, e, probe_image(&d->compiled));
+    if (!rc) {
+        snprintf(d->model, sizeof d->model, "%.63s", p.name);
+        d->major = p.major;
+        d->minor = p.minor;
+        d->processors = p.multiProcessorCount;
+        d->memory = p.totalGlobalMem;
+        rc = gemm_open(d, e);
+    }
+    if (!rc)
+        rc = attention_open(d, e);
+    if (!rc && o->cache)
+        gemm_cache(d, o->cache);
+    if (!rc)
+        describe_device(d, &p, &d->info);
+    if (rc)
+        device_close(d);
+    else
+        *out = d;
+    return rc;
+}
+
+// What takes seconds on a host of several devices: finding the driver, and loading cuDNN. It makes no
+// context, as nobody knows yet for which device.
+static void load_libraries(void)
+{
+    int n;
+    (void)cudaGetDeviceCount(&n);
+    (void)cudaGetLastError();
+    attention_load();
 }
 
 // ---- ops ---------------------------------------------------------------------------------------
@@ -261,7 +286,8 @@ __attribute__((visibility("default"))) const struct backend weft_backend = {
     .device = {.count = device_count,
                .open = device_open,
                .close = device_close,
-               .info = device_info},
+               .info = device_info,
+               .warm_up = load_libraries},
     .memory = {.alloc = memory_alloc,
                .free = memory_free,
                .adopt = memory_adopt,

@@ -420,9 +420,16 @@ static cudaError_t give_back_to_nccl(void *p)
     return nccl.MemFree(p) == ncclSuccess ? cudaSuccess : cudaErrorInvalidValue;
 }
 
+static const char *read_last_error(void)
+{
+    const char *last = nccl.GetLastError(NULL);
+    return last ? last : "";
+}
+
 static int alloc_memory(struct device *d, size_t bytes, void **out, struct err *e)
 {
-    static const struct memory_source source = {"ncclMemAlloc", take_from_nccl, give_back_to_nccl};
+    static const struct memory_source source = {"ncclMemAlloc", take_from_nccl, give_back_to_nccl,
+                                                read_last_error};
     bytes += COLLECTIVE_PIECE - 1;
     return memory_alloc_from(d, &source, bytes - bytes % COLLECTIVE_PIECE, out, e);
 }

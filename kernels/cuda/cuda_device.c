@@ -27,6 +27,7 @@ static bool is_sticky(cudaError_t rc)
 }
 
 #define OTHER_BUILD ": this build has kernels for sm_80, sm_90 and sm_100; build it for this device"
+#define WHICH_OP    ": run with CUDA_LAUNCH_BLOCKING=1 to learn which op it is"
 
 // Advice on what to do about an error, beyond CUDA's own text.
 const char *cuda_advice(cudaError_t rc)
@@ -41,7 +42,20 @@ const char *cuda_advice(cudaError_t rc)
          ": another process holds it exclusively (nvidia-smi shows who)"},
         {cudaErrorSystemNotReady, ": the fabric manager is not running"},
         {cudaErrorECCUncorrectable, ": its memory is failing (nvidia-smi -q -d ECC)"},
-        {cudaErrorIllegalAddress, ": run with CUDA_LAUNCH_BLOCKING=1 to learn which op it is"},
+        {cudaErrorIllegalAddress, WHICH_OP},
+        {cudaErrorMisalignedAddress, WHICH_OP},
+        {cudaErrorIllegalInstruction, WHICH_OP},
+        {cudaErrorLaunchFailure, WHICH_OP},
+        {cudaErrorMemoryAllocation, ": another process may hold its memory (nvidia-smi shows who)"},
+        {cudaErrorSystemDriverMismatch,
+         ": the driver's library and its kernel module have different versions: restart the host "
+         "after an update, or take another libcuda.so.1 out of LD_LIBRARY_PATH"},
+        {cudaErrorCompatNotSupportedOnDevice,
+         ": take CUDA's compatibility package out of LD_LIBRARY_PATH and install a newer driver"},
+        {cudaErrorStubLibrary, ": take the folder of CUDA's stubs out of LD_LIBRARY_PATH"},
+        {cudaErrorOperatingSystem,
+         ": is nvidia_uvm loaded (nvidia-modprobe -u), and may this user open /dev/nvidia*?"},
+        {cudaErrorMpsConnectionFailed, ": its MPS daemon does not answer"},
     };
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (known[i].rc == rc)

@@ -21,8 +21,10 @@ extern "C" {
 struct device {
     int ordinal;
     bool deterministic;
-    bool guard; // WEFT_CUDA_GUARD: zones around every allocation are checked at sync and close
+    bool guard;  // WEFT_CUDA_GUARD: zones around every allocation are checked at sync and close
+    bool blocks; // CUDA_LAUNCH_BLOCKING: each launch waits, to show which op it is that fails
     int switches[SWITCH_COUNT];
+    struct device_info info; // all but `allocated`
     char model[64];
     int major, minor; // compute capability
     int compiled;     // the one that its kernels were compiled for: 90

@@ -40,18 +40,36 @@ static struct region *note_region(struct device *d, enum region_kind kind, size_
 
 // ---- getting -----------------------------------------------------------------------------------
 
-static int explain_no_memory(struct device *d, size_t bytes, struct err *e)
+static int explain_no_memory(struct device *d, const struct memory_source *from, size_t bytes,
+                             struct err *e)
 {
     size_t left = 0, all = 0;
+    const char *said = from->said ? from->said() : "";
     (void)cudaGetLastError();
     (void)cudaMemGetInfo(&left, &all);
     (void)cudaGetLastError();
+    if (said[0] && left > bytes) // a library may fail of something else
+        return err_set(e, ERR_DEVICE,
+                       "cuda device %d: %s of %.1f MiB, while %.1f of %.1f MiB are free: %s",
+                       d->ordinal, from->name, (double)bytes / 0x1p20, (double)left / 0x1p20,
+                       (double)all / 0x1p20, said);
     return err_set(
         e, ERR_DEVICE,
         "cuda device %d is out of memory: %.1f MiB were asked for, %.1f of %.1f MiB are "
         "free (this process has %.1f MiB); another process may hold the rest (nvidia-smi)",
         d->ordinal, (double)bytes / 0x1p20, (double)left / 0x1p20, (double)all / 0x1p20,
         (double)d->allocated / 0x1p20);
+}
+
+// What `call` on memory of the host returned.
+static int check_pinned(struct device *d, const char *call, cudaError_t rc, size_t bytes,
+                        struct err *e)
+{
+    if (rc != cudaErrorMemoryAllocation)
+        return cuda_check(d, NULL, call, rc, e);
+    (void)cudaGetLastError();
+    return err_set(e, ERR_DEVICE, "cuda device %d: the host has no %.1f MiB to pin for it",
+                   d->ordinal, (double)bytes / 0x1p20);
 }
 
 static void free_region(struct device *d, struct region *r);
@@ -68,7 +86,7 @@ int memory_alloc_from(struct device *d, const struct memory_source *from, size_t
         return err_set(e, ERR_NOMEM, "no memory to note a region");
     r->from = from;
     cudaError_t got = from->take(&p, r->bytes + 2 * r->zone);
-    rc = got == cudaErrorMemoryAllocation ? explain_no_memory(d, bytes, e)
+    rc = got == cudaErrorMemoryAllocation ? explain_no_memory(d, from, bytes, e)
                                           : cuda_check(d, NULL, from->name, got, e);
     if (rc) {
         free(r);
@@ -98,7 +116,8 @@ static cudaError_t take_from_cuda(void **out, size_t bytes)
 
 int memory_alloc(struct device *d, size_t bytes, void **out, struct err *e)
 {
-    static const struct memory_source cuda = {"cudaMalloc", take_from_cuda, cudaFree};
+    static const struct memory_source cuda = {
+        .name = "cudaMalloc", .take = take_from_cuda, .give_back = cudaFree};
     return memory_alloc_from(d, &cuda, bytes, out, e);
 }
 
@@ -121,13 +140,7 @@ int memory_host_alloc(struct device *d, size_t bytes, void **out, struct err *e)
     if (!r)
         return err_set(e, ERR_NOMEM, "no memory to note a region");
     cudaError_t got = cudaHostAlloc(&p, r->bytes, cudaHostAllocPortable);
-    if (got == cudaErrorMemoryAllocation) {
-        (void)cudaGetLastError();
-        rc = err_set(e, ERR_DEVICE, "cuda device %d: the host has no %.1f MiB to pin for it",
-                     d->ordinal, (double)bytes / 0x1p20);
-    } else {
-        rc = cuda_check(d, NULL, "cudaHostAlloc", got, e);
-    }
+    rc = check_pinned(d, "cudaHostAlloc", got, bytes, e);
     if (rc) {
         free(r);
         return rc;
@@ -147,8 +160,8 @@ int memory_adopt(struct device *d, void *p, size_t bytes, struct err *e)
     struct region *r = note_region(d, ADOPTED, bytes);
     if (!r)
         return err_set(e, ERR_NOMEM, "no memory to note a region");
-    rc = CUDA(d, NULL, e,
-              cudaHostRegister(p, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped));
+    cudaError_t got = cudaHostRegister(p, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped);
+    rc = check_pinned(d, "cudaHostRegister", got, bytes, e);
     if (rc) {
         free(r);
         return rc;

@@ -8,6 +8,7 @@ struct memory_source {
     const char *name;
     cudaError_t (*take)(void **out, size_t bytes);
     cudaError_t (*give_back)(void *p);
+    const char *(*said)(void); // optional: what the library said when `take` found no memory
 };
 int memory_alloc_from(struct device *d, const struct memory_source *from, size_t bytes, void **out,
                       struct err *e);

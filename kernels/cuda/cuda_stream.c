@@ -146,16 +146,32 @@ int stream_fill_zero(struct stream_q *q, void *to, size_t bytes, struct err *e)
 
 // ---- graphs ------------------------------------------------------------------------------------
 
+// Whoever wants to learn which op fails gets no graphs, of which CUDA waits for the whole at most.
 int capture_begin(struct stream_q *q, struct err *e)
 {
     int rc = device_bind(q->device, e);
-    rc = rc ? rc
-            : CUDA(q->device, q, e,
-                   cudaStreamBeginCapture(q->stream, cudaStreamCaptureModeThreadLocal));
+    if (!rc && q->device->blocks)
+        rc = err_set(e, ERR_UNSUPPORTED, "CUDA_LAUNCH_BLOCKING asks for one op at a time");
+    if (!rc)
+        rc = CUDA(q->device, q, e,
+                  cudaStreamBeginCapture(q->stream, cudaStreamCaptureModeThreadLocal));
     q->device->captures += !rc;
     return rc;
 }
 
+void graph_destroy(void *graph)
+{
+    struct stream_graph *g = graph;
+    if (!g)
+        return;
+    list_remove(&g->link);
+    (void)cudaGraphExecDestroy(g->exec);
+    (void)cudaGetLastError();
+    free(g);
+}
+
+// The memory that a graph has on the device is taken by the upload, else by the first launch: a rank
+// that finds none could not go on without the graph then.
 static int instantiate_graph(struct stream_q *q, cudaGraph_t captured, void **out, struct err *e)
 {
     struct stream_graph *g = calloc(1, sizeof *g);
@@ -167,8 +183,12 @@ static int instantiate_graph(struct stream_q *q, cudaGraph_t captured, void **ou
         return rc;
     }
     list_append(&q->device->graphs, &g->link);
-    *out = g;
-    return 0;
+    rc = CUDA(q->device, q, e, cudaGraphUpload(g->exec, q->stream));
+    if (rc)
+        graph_destroy(g);
+    else
+        *out = g;
+    return rc;
 }
 
 int capture_end(struct stream_q *q, void **graph, struct err *e)
@@ -190,17 +210,6 @@ int graph_launch(struct stream_q *q, void *graph, struct err *e)
     const struct stream_graph *g = graph;
     int rc = device_bind(q->device, e);
     return rc ? rc : CUDA(q->device, q, e, cudaGraphLaunch(g->exec, q->stream));
-}
-
-void graph_destroy(void *graph)
-{
-    struct stream_graph *g = graph;
-    if (!g)
-        return;
-    list_remove(&g->link);
-    (void)cudaGraphExecDestroy(g->exec);
-    (void)cudaGetLastError();
-    free(g);
 }
 
 // ---- the end -----------------------------------------------------------------------------------

@@ -65,6 +65,9 @@ bool fake_memory_where(const void *p, size_t bytes, enum fake_where *where);
 const void *fake_memory_stray(const void *args, size_t bytes);
 
 size_t fake_memory_bytes(void); // of the device, allocated now
+// Of a device, what no pointer of the caller's leads to. False: so much is not left.
+bool fake_memory_take(int device, size_t bytes);
+void fake_memory_give_back(int device, size_t bytes);
 
 // A copy of all device memory, to be freed; to be brought back; and to be compared with: the first
 // byte that is unlike it now, or null. Nothing may be allocated or freed in between.

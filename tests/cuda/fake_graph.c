@@ -3,13 +3,15 @@
 //
 // A launched graph runs its nodes in an order of its own: those that were captured on streams that
 // forked off come as early as they may, the origin's as late. What CUDA refuses while it captures
-// is refused here, and loses the capture as it does there.
+// is refused here, and loses the capture as it does there. A graph has memory of the device from its
+// upload on, or its first launch, and may find none.
 #include <stdlib.h>
 #include <unistd.h>
 
 #include "tests/cuda/fake_work.h"
 
-static _Thread_local struct capture *mine; // of this thread
+static _Thread_local struct capture *mine; // of this thread, unless relaxed
+static struct capture *everybodys;         // of any thread, in the global mode
 
 // ---- nodes -------------------------------------------------------------------------------------
 
@@ -60,15 +62,15 @@ void capture_drop(struct capture *c)
 
 cudaError_t fake_refused_in_capture(void)
 {
-    if (!mine)
+    struct capture *c = mine ? mine : everybodys;
+    if (!c)
         return cudaSuccess;
-    mine->broken = true;
+    c->broken = true;
     return cudaErrorStreamCaptureUnsupported;
 }
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t s, enum cudaStreamCaptureMode mode)
 {
-    (void)mode;
     fake_lock();
     cudaError_t rc = fake_failed_of(s->device);
     if (!rc && s->capture)
@@ -81,7 +83,9 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t s, enum cudaStreamCaptureMode mo
         s->capture->refs = 1;
         s->at = (struct deps){0};
         s->lane = 0;
-        mine = s->capture;
+        s->capture->relaxed = mode == cudaStreamCaptureModeRelaxed;
+        mine = s->capture->relaxed ? mine : s->capture;
+        everybodys = mode == cudaStreamCaptureModeGlobal ? s->capture : everybodys;
     }
     fake_unlock();
     return fake_error(rc);
@@ -121,12 +125,14 @@ cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *out)
 {
     fake_lock();
     struct capture *c = s->capture;
+    bool wrong_thread = c && !c->relaxed && mine != c;
     cudaError_t rc = !c || c->origin != s ? cudaErrorIllegalState
+                     : wrong_thread       ? cudaErrorStreamCaptureWrongThread
                      : c->broken          ? cudaErrorStreamCaptureInvalidated
                      : !joined(c)         ? cudaErrorStreamCaptureUnjoined
                                           : cudaSuccess;
     *out = NULL;
-    if (c && c->origin == s) {
+    if (c && c->origin == s && !wrong_thread) {
         for (int i = 0; i < fake_nstreams; i++)
             if (fake_streams[i]->capture == c)
                 fake_streams[i]->capture = NULL;
@@ -138,6 +144,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *out)
             (*out)->nodes = c->nodes;
         }
         mine = mine == c ? NULL : mine;
+        everybodys = everybodys == c ? NULL : everybodys;
         c->ended = true; // its events are of no use until they are recorded again
         c->node = NULL;
         capture_drop(c);
@@ -169,11 +176,9 @@ static int pick(const struct CUgraph_st *g, const bool *done, int from)
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t g, unsigned long long flags)
 {
     static long made;
-    long fails = 0, hangs = 0;
+    long hangs = 0;
     (void)flags;
     made++;
-    if (fake_scene("graph", &fails) && made == fails)
-        return fake_error(cudaErrorMemoryAllocation);
     while (fake_scene("graph_hang", &hangs) && made == hangs)
         pause();
     struct CUgraphExec_st *x = calloc(1, sizeof *x);
@@ -205,6 +210,7 @@ void exec_drop(struct CUgraphExec_st *x)
 {
     if (!x || --x->refs)
         return;
+    fake_memory_give_back(x->device, x->uploaded);
     nodes_free(x->node, x->nodes);
     free(x);
 }
@@ -216,11 +222,38 @@ bool exec_perform(cudaStream_t s, struct CUgraphExec_st *x, int *at)
     return *at == x->nodes;
 }
 
+enum { GRAPH = 64 << 10, NODE = 512 }; // bytes of the device
+
+static cudaError_t upload(cudaGraphExec_t x, cudaStream_t s)
+{
+    static long uploads;
+    long fails = 0;
+    if (s->capture)
+        return cudaErrorStreamCaptureUnsupported;
+    if (x->uploaded)
+        return cudaSuccess;
+    const size_t bytes = GRAPH + NODE * (size_t)x->nodes;
+    fake_scene("graph", &fails);
+    if (++uploads == fails || !fake_memory_take(s->device, bytes))
+        return cudaErrorMemoryAllocation;
+    x->device = s->device;
+    x->uploaded = bytes;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphUpload(cudaGraphExec_t x, cudaStream_t stream)
+{
+    fake_lock();
+    cudaError_t rc = upload(x, fake_stream(stream));
+    fake_unlock();
+    return fake_error(rc);
+}
+
 cudaError_t cudaGraphLaunch(cudaGraphExec_t x, cudaStream_t stream)
 {
     fake_lock();
     cudaStream_t s = fake_stream(stream);
-    cudaError_t rc = s->capture ? cudaErrorStreamCaptureUnsupported : cudaSuccess;
+    cudaError_t rc = upload(x, s);
     if (!rc) {
         struct work *w = work_new(NULL, NULL, 0, "graph");
         w->exec = x;

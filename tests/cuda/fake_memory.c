@@ -197,6 +197,27 @@ static size_t room_of(void)
     return (size_t)bytes;
 }
 
+static size_t left_of(int device)
+{
+    long taken = 0; // by other processes
+    fake_scene("taken", &taken);
+    const size_t used = memory.used[device] + (size_t)taken;
+    return used < room_of() ? room_of() - used : 0;
+}
+
+bool fake_memory_take(int device, size_t bytes)
+{
+    if (bytes > left_of(device))
+        return false;
+    memory.used[device] += bytes;
+    return true;
+}
+
+void fake_memory_give_back(int device, size_t bytes)
+{
+    memory.used[device] -= bytes;
+}
+
 static bool asked_to_fail(void)
 {
     static long count;
@@ -276,7 +297,7 @@ static cudaError_t allocate(void **out, size_t bytes)
 {
     size_t map = pages(bytes ? bytes : 1);
     watch();
-    if (asked_to_fail() || map > room_of() - memory.used[fake_device()])
+    if (asked_to_fail() || map > left_of(fake_device()))
         return cudaErrorMemoryAllocation;
     char *at = mmap(memory.next, map + 2 * (size_t)PAGE, PROT_NONE,
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
@@ -396,7 +417,7 @@ cudaError_t cudaMemGetInfo(size_t *left, size_t *all)
 {
     fake_lock();
     *all = room_of();
-    *left = *all - memory.used[fake_device()];
+    *left = left_of(fake_device());
     fake_unlock();
     return fake_error(fake_failed());
 }

@@ -25,7 +25,7 @@
 //   nccl_refuses:N  no communicator can be opened, by the N-th ncclResult_t (2: ncclSystemError)
 //   nccl_spins      once a communicator with calls was aborted its stream has a kernel that never ends; after
 //   any abort exit() does not end either
-//   nccl_sticks     no abort ends
+//   nccl_sticks     no abort ends                 nccl_memory     it may have none of the device's memory
 #include <fcntl.h>
 #include <pthread.h>
 #include <string.h>
@@ -542,7 +542,10 @@ static ncclResult_t abort_comm(ncclComm_t c)
 static ncclResult_t mem_alloc(void **out, size_t bytes)
 {
     bytes = (bytes + GRANULARITY - 1) / GRANULARITY * GRANULARITY;
-    return cudaMalloc(out, bytes) ? ncclUnhandledCudaError : ncclSuccess;
+    if (fake_scene("nccl_memory", NULL))
+        return refuse(ncclUnhandledCudaError, "Cuda failure 800 'operation not permitted'");
+    return cudaMalloc(out, bytes) ? refuse(ncclUnhandledCudaError, "Cuda failure 2 'out of memory'")
+                                  : ncclSuccess;
 }
 
 static ncclResult_t mem_free(void *p)

@@ -211,6 +211,12 @@ static cudaError_t launch_error(const struct emulate_kernel *k, cudaStream_t s)
                                                       : cudaErrorInvalidResourceHandle;
 }
 
+static bool waits_for_launches(void)
+{
+    const char *blocking = getenv("CUDA_LAUNCH_BLOCKING");
+    return blocking && strcmp(blocking, "1") == 0;
+}
+
 void emulate_launch(const struct emulate_kernel *k, const void *args, size_t bytes,
                     cudaStream_t stream)
 {
@@ -226,6 +232,10 @@ void emulate_launch(const struct emulate_kernel *k, const void *args, size_t byt
         memcpy(l->args, args, bytes);
         w->kernel = true;
         rc = work_queue(s, w);
+        if (!rc && !s->capture && waits_for_launches()) {
+            work_run_until(s, NULL);
+            rc = fake_failed_of(s->device);
+        }
     }
     fake_unlock();
     fake_error(rc);

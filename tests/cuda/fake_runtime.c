@@ -4,12 +4,14 @@
 // WEFT_FAKE_CUDA, a list with commas:
 //   devices:N      so many devices (1)           memory:BYTES  of each (8 GiB)
 //   nodriver       no driver on the host         olddriver     one that serves CUDA 12.2
+//   taken:BYTES    other processes have so much of each device's memory
 //   nodevice       a driver and no device        badarch:CODE  no kernel image for the device (209)
+//   count:CODE     devices cannot be counted     open:CODE     nor one be made a thread's own
 //   oom:N          the N-th cudaMalloc fails     sticky:N      the N-th kernel hits a wrong address
 //   seed:N         queued work may run early, as this seed says
 //   slow:US        every kernel takes so many µs of real time
 //   stop:N         the N-th kernel never ends, nor does who waits for it
-//   graph:N        the N-th graph finds no memory
+//   graph:N        the N-th graph finds no memory of the device, when it is uploaded or first launched
 //   graph_hang:N   who makes the N-th graph never comes back
 //   in_turn        a device that refuses to launch a kernel early
 //   sm_80          a device, and code, of an earlier generation
@@ -76,6 +78,9 @@ static int devices(void)
 
 static cudaError_t driver(void)
 {
+    long code = cudaErrorUnknown;
+    if (fake_scene("count", &code))
+        return (cudaError_t)code;
     if (fake_scene("nodriver", NULL) || fake_scene("olddriver", NULL))
         return cudaErrorInsufficientDriver;
     return fake_scene("nodevice", NULL) ? cudaErrorNoDevice : cudaSuccess;
@@ -178,6 +183,12 @@ static const struct {
     TOLD(cudaErrorCapturedEvent,
          "operation not permitted on an event last recorded in a capturing stream"),
     TOLD(cudaErrorIllegalState, "the operation cannot be performed in the present state"),
+    TOLD(cudaErrorStubLibrary, "CUDA driver is a stub library"),
+    TOLD(cudaErrorDevicesUnavailable, "CUDA-capable device(s) is/are busy or unavailable"),
+    TOLD(cudaErrorOperatingSystem, "OS call failed or operation not supported on this OS"),
+    TOLD(cudaErrorSystemDriverMismatch,
+         "system has unsupported display driver / cuda driver combination"),
+    TOLD(cudaErrorUnknown, "unknown error"),
 #undef TOLD
 };
 
@@ -224,6 +235,9 @@ cudaError_t cudaSetDevice(int device)
 {
     if (device < 0 || device >= devices())
         return fake_error(cudaErrorInvalidDevice);
+    long code = cudaErrorDevicesUnavailable;
+    if (fake_scene("open", &code)) // a context is made, or found
+        return fake_error((cudaError_t)code);
     current = device;
     return fake_error(fake_failed());
 }

@@ -44,7 +44,7 @@ struct capture {
     struct node *node;
     int nodes, lanes;
     int refs; // its origin and the events recorded in it
-    bool broken, ended;
+    bool broken, ended, relaxed;
     cudaStream_t origin;
 };
 
@@ -72,6 +72,8 @@ struct CUgraphExec_st {
     int refs;
     struct node *node; // in the order in which they run
     int nodes;
+    int device;
+    size_t uploaded; // bytes of the device; 0: it has none yet
 };
 
 extern cudaStream_t fake_streams[MOST_STREAMS];

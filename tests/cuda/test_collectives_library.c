@@ -157,6 +157,35 @@ static void memory_for_collectives_is_counted_as_it_is_taken(void **state)
     unsetenv("WEFT_CUDA_GUARD");
 }
 
+static void memory_that_nccl_cannot_take_is_not_called_full(void **state)
+{
+    static const struct {
+        const char *scene, *say;
+    } cases[] = {
+        {"nccl_memory",
+         "cuda device 0: ncclMemAlloc of 4.0 MiB, while 8192.0 of 8192.0 MiB are free: "
+         "Cuda failure 800 'operation not permitted'"},
+        {"memory:3145728",
+         "cuda device 0 is out of memory: 4.0 MiB were asked for, 3.0 of 3.0 MiB are "
+         "free (this process has 0.0 MiB); another process may hold the rest "
+         "(nvidia-smi)"},
+    };
+    struct rig r;
+    struct err e = {0};
+    struct collectives_library library;
+    void *p = NULL;
+    (void)state;
+    rig_open(&r, 1, NULL);
+    assert_int_equal(r.backend->collectives->load(r.device, true, &library, &e), 0);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        setenv("WEFT_FAKE_CUDA", cases[i].scene, 1);
+        assert_int_equal(r.backend->collectives->alloc(r.device, 4 << 20, &p, &e), ERR_DEVICE);
+        assert_string_equal(e.text, cases[i].say);
+        unsetenv("WEFT_FAKE_CUDA");
+    }
+    rig_close(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -165,6 +194,7 @@ int main(void)
         cmocka_unit_test(within_one_host_nccl_listens_to_it_alone),
         cmocka_unit_test(where_loopback_is_down_nccl_chooses),
         cmocka_unit_test(memory_for_collectives_is_counted_as_it_is_taken),
+        cmocka_unit_test(memory_that_nccl_cannot_take_is_not_called_full),
     };
     return cmocka_run_group_tests(tests, rig_set_up, NULL);
 }

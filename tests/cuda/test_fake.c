@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The fake runtime by itself: late work, events, pageable and pinned memory, capture. Where these
 // tests say what CUDA does, the fake does no more: code that passes over it needs no luck on a GPU.
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -168,6 +169,16 @@ static void with_a_seed_work_may_run_early_and_nothing_else_changes(void **state
     cudaEventDestroy(ev);
 }
 
+static void with_CUDA_LAUNCH_BLOCKING_a_kernel_is_done_when_its_launch_returns(void **state)
+{
+    (void)state;
+    set(pinned, 5);
+    setenv("CUDA_LAUNCH_BLOCKING", "1", 1);
+    add(pinned, 2, one);
+    unsetenv("CUDA_LAUNCH_BLOCKING");
+    all_are(pinned, 7);
+}
+
 // ---- memory ------------------------------------------------------------------------------------
 
 static void copies_and_fills_stay_inside_allocations(void **state)
@@ -241,6 +252,39 @@ static void a_graph_runs_what_was_captured_each_time_it_is_launched(void **state
     MUST(cudaGraphExecDestroy(x)); // what is queued still runs
     MUST(cudaStreamSynchronize(two));
     all_are(pinned, 3);
+}
+
+static size_t left(void)
+{
+    size_t bytes, all;
+    MUST(cudaMemGetInfo(&bytes, &all));
+    return bytes;
+}
+
+static void a_graph_has_memory_of_the_device_from_its_upload_or_first_launch_on(void **state)
+{
+    char full[64];
+    (void)state;
+    for (int uploads = 0; uploads < 2; uploads++) {
+        MUST(cudaStreamBeginCapture(one, cudaStreamCaptureModeThreadLocal));
+        add(device, 1, one);
+        cudaGraphExec_t x = end_capture(one);
+        const size_t before = left();
+        snprintf(full, sizeof full, "devices:2,memory:%zu", ((size_t)8 << 30) - before + 1000);
+        setenv("WEFT_FAKE_CUDA", full, 1);
+        assert_int_equal(uploads ? cudaGraphUpload(x, one) : cudaGraphLaunch(x, one),
+                         cudaErrorMemoryAllocation);
+        assert_int_equal(cudaGetLastError(), cudaErrorMemoryAllocation);
+        setenv("WEFT_FAKE_CUDA", "devices:2", 1);
+        MUST(uploads ? cudaGraphUpload(x, one) : cudaGraphLaunch(x, one));
+        const size_t after = left();
+        assert_true(after < before);
+        MUST(cudaGraphLaunch(x, one));
+        MUST(cudaStreamSynchronize(one));
+        assert_int_equal(left(), after);
+        MUST(cudaGraphExecDestroy(x));
+        assert_int_equal(left(), before);
+    }
 }
 
 // What a host may see of a graph that runs: pinned memory, a node at a time.
@@ -378,6 +422,57 @@ static void what_cuda_refuses_in_a_capture_loses_it(void **state)
     }
 }
 
+static void *get_memory_there(void *got)
+{
+    void *p = NULL;
+    *(cudaError_t *)got = cudaMalloc(&p, 100);
+    (void)cudaFree(p);
+    return NULL;
+}
+
+static void *end_capture_there(void *got)
+{
+    cudaGraph_t g;
+    *(cudaError_t *)got = cudaStreamEndCapture(one, &g);
+    return NULL;
+}
+
+static cudaError_t on_a_thread(void *(*run)(void *got))
+{
+    pthread_t thread;
+    cudaError_t got = cudaSuccess;
+    assert_int_equal(pthread_create(&thread, NULL, run, &got), 0);
+    pthread_join(thread, NULL);
+    return got;
+}
+
+static void a_capture_forbids_by_its_mode_what_this_thread_and_others_do(void **state)
+{
+    static const struct {
+        enum cudaStreamCaptureMode mode;
+        cudaError_t here, there, end;
+    } cases[] = {
+        {cudaStreamCaptureModeRelaxed, cudaSuccess, cudaSuccess, cudaSuccess},
+        {cudaStreamCaptureModeThreadLocal, cudaErrorStreamCaptureUnsupported, cudaSuccess,
+         cudaErrorStreamCaptureWrongThread},
+        {cudaStreamCaptureModeGlobal, cudaErrorStreamCaptureUnsupported,
+         cudaErrorStreamCaptureUnsupported, cudaErrorStreamCaptureWrongThread},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        cudaGraph_t g = NULL;
+        void *p = NULL;
+        MUST(cudaStreamBeginCapture(one, cases[i].mode));
+        assert_int_equal(on_a_thread(get_memory_there), cases[i].there);
+        assert_int_equal(cudaMalloc(&p, 100), cases[i].here);
+        assert_int_equal(on_a_thread(end_capture_there), cases[i].end);
+        if (cases[i].end)
+            assert_int_equal(cudaStreamEndCapture(one, &g), cudaErrorStreamCaptureInvalidated);
+        (void)cudaGetLastError();
+        MUST(cudaFree(p));
+    }
+}
+
 static void an_event_without_times_has_none(void **state)
 {
     cudaEvent_t timed, plain;
@@ -428,13 +523,16 @@ int main(void)
         CASE(another_streams_work_is_not_there_without_the_event),
         CASE(an_event_waits_for_what_was_recorded_last_before_the_wait),
         CASE(with_a_seed_work_may_run_early_and_nothing_else_changes),
+        CASE(with_CUDA_LAUNCH_BLOCKING_a_kernel_is_done_when_its_launch_returns),
         CASE(copies_and_fills_stay_inside_allocations),
         CASE(devices_have_memory_of_their_own),
         CASE(a_graph_runs_what_was_captured_each_time_it_is_launched),
+        CASE(a_graph_has_memory_of_the_device_from_its_upload_or_first_launch_on),
         CASE(each_look_at_an_event_behind_a_graph_lets_one_node_run),
         CASE(a_kernel_is_held_to_its_memory_when_it_runs_too),
         CASE(a_fork_comes_back_by_an_event_or_the_capture_is_lost),
         CASE(what_cuda_refuses_in_a_capture_loses_it),
+        CASE(a_capture_forbids_by_its_mode_what_this_thread_and_others_do),
         CASE(an_event_without_times_has_none),
         CASE(a_wrong_address_is_seen_at_the_wait_and_for_ever_after),
     };

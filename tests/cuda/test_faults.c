@@ -3,6 +3,7 @@
 // ends with 71) and says which call, op and device it was and what to do.
 #include <libgen.h>
 #include <limits.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,12 +24,35 @@ static void a_device_that_cannot_be_opened_says_why_and_what_to_do(void **state)
         int ordinal;
         const char *say;
     } cases[] = {
-        {"nodriver", 0, "no NVIDIA driver on this host: install one that serves CUDA 13.0"},
+        {"nodriver", 0,
+         "no NVIDIA driver on this host: install one that serves CUDA 13.0, or give this container "
+         "its GPUs"},
         {"olddriver", 0,
          "the NVIDIA driver is too old: it serves CUDA 12.2, this build needs 13.0; install a "
          "newer driver"},
         {"nodevice", 0,
          "no NVIDIA device on this host that CUDA shows (CUDA_VISIBLE_DEVICES is 7)"},
+        {"count:101", 0, // a device that is not there comes first in the list
+         "no NVIDIA device on this host that CUDA shows (CUDA_VISIBLE_DEVICES is 7)"},
+        {"count:803", 0,
+         "cannot count CUDA devices: system has unsupported display driver / cuda driver "
+         "combination (cudaErrorSystemDriverMismatch): the driver's library and its kernel module "
+         "have different versions: restart the host after an update, or take another libcuda.so.1 "
+         "out of LD_LIBRARY_PATH"},
+        {"count:34", 0,
+         "cannot count CUDA devices: CUDA driver is a stub library (cudaErrorStubLibrary): take "
+         "the "
+         "folder of CUDA's stubs out of LD_LIBRARY_PATH"},
+        {"count", 0, // what it says where nvidia_uvm is not loaded
+         "cannot count CUDA devices: unknown error (cudaErrorUnknown): is nvidia_uvm loaded "
+         "(nvidia-modprobe -u), and may this user open /dev/nvidia*?"},
+        {"devices:2,open", 1,
+         "cuda device 1: cudaSetDevice: CUDA-capable device(s) is/are busy or unavailable "
+         "(cudaErrorDevicesUnavailable): another process holds it exclusively (nvidia-smi shows "
+         "who)"},
+        {"devices:2,open:2", 1, // no memory for a context
+         "cuda device 1: cudaSetDevice: out of memory (cudaErrorMemoryAllocation): another process "
+         "may hold its memory (nvidia-smi shows who)"},
         {"badarch", 0,
          "cuda device 0: probe_image: no kernel image is available for execution on the device "
          "(cudaErrorNoKernelImageForDevice): this build has kernels for sm_80, sm_90 and sm_100; "
@@ -71,6 +95,7 @@ static void a_device_says_where_it_is_and_whom_it_reaches(void **state)
     setenv("WEFT_FAKE_CUDA", "devices:3", 1);
     rig_open(&r, 1, NULL);
     unsetenv("WEFT_FAKE_CUDA");
+    b->device.info(r.device, &r.info); // nothing is asked again
     assert_string_equal(r.info.model, "emulated");
     assert_string_equal(r.info.isa, "sm_90");
     assert_non_null(strstr(r.info.libraries, "cuda 13.0 driver 13.0"));
@@ -79,6 +104,30 @@ static void a_device_says_where_it_is_and_whom_it_reaches(void **state)
     assert_string_equal(r.info.pci, "0000:1b:00.0");
     assert_string_equal(r.info.peers, "1 nvlink, 2 pcie");
     rig_close(&r);
+}
+
+static void *warm_up(void *arg)
+{
+    (void)arg;
+    b->device.warm_up();
+    return NULL;
+}
+
+// With a driver or without.
+static void a_rank_warms_up_on_another_thread_before_it_opens_its_device(void **state)
+{
+    pthread_t thread;
+    struct rig r;
+    (void)state;
+    assert_non_null(b->device.warm_up);
+    for (int k = 0; k < 2; k++) {
+        setenv("WEFT_FAKE_CUDA", k ? "devices:2" : "nodriver", 1);
+        assert_int_equal(pthread_create(&thread, NULL, warm_up, NULL), 0);
+        pthread_join(thread, NULL);
+    }
+    rig_open(&r, 1, NULL);
+    rig_close(&r);
+    unsetenv("WEFT_FAKE_CUDA");
 }
 
 // ---- memory ------------------------------------------------------------------------------------
@@ -131,6 +180,40 @@ a_kernel_that_writes_past_its_buffer_is_found_when_the_stream_is_waited_for(void
     unsetenv("WEFT_CUDA_GUARD");
 }
 #endif
+
+// ---- graphs ------------------------------------------------------------------------------------
+
+// Before anybody counts on it.
+static void a_graph_that_finds_no_memory_on_the_device_is_refused_when_it_is_made(void **state)
+{
+    struct rig r;
+    void *graph = NULL;
+    (void)state;
+    setenv("WEFT_FAKE_CUDA", "graph:1", 1);
+    rig_open(&r, 1, NULL);
+    void *p = rig_memory(&r, NULL, 64);
+    assert_int_equal(b->graph->begin(r.q, &e), 0);
+    assert_int_equal(b->stream.fill_zero(r.q, p, 64, &e), 0);
+    assert_int_equal(b->graph->end(r.q, &graph, &e), ERR_DEVICE);
+    assert_string_equal(e.text, "cuda device 0: cudaGraphUpload: out of memory "
+                                "(cudaErrorMemoryAllocation): another process may hold its memory "
+                                "(nvidia-smi shows who)");
+    assert_null(graph);
+    rig_close(&r);
+    unsetenv("WEFT_FAKE_CUDA");
+}
+
+static void with_CUDA_LAUNCH_BLOCKING_there_are_no_graphs(void **state)
+{
+    struct rig r;
+    (void)state;
+    setenv("CUDA_LAUNCH_BLOCKING", "1", 1);
+    rig_open(&r, 1, NULL);
+    unsetenv("CUDA_LAUNCH_BLOCKING");
+    assert_int_equal(b->graph->begin(r.q, &e), ERR_UNSUPPORTED);
+    assert_string_equal(e.text, "CUDA_LAUNCH_BLOCKING asks for one op at a time");
+    rig_close(&r);
+}
 
 // ---- early launches ----------------------------------------------------------------------------
 
@@ -197,11 +280,14 @@ int main(void)
         cmocka_unit_test(a_device_that_cannot_be_opened_says_why_and_what_to_do),
         cmocka_unit_test(devices_are_counted_or_it_is_said_why_not),
         cmocka_unit_test(a_device_says_where_it_is_and_whom_it_reaches),
+        cmocka_unit_test(a_rank_warms_up_on_another_thread_before_it_opens_its_device),
         cmocka_unit_test(out_of_memory_says_how_much_was_asked_for_and_how_much_is_left),
 #ifndef __SANITIZE_ADDRESS__
         cmocka_unit_test(
             a_kernel_that_writes_past_its_buffer_is_found_when_the_stream_is_waited_for),
 #endif
+        cmocka_unit_test(a_graph_that_finds_no_memory_on_the_device_is_refused_when_it_is_made),
+        cmocka_unit_test(with_CUDA_LAUNCH_BLOCKING_there_are_no_graphs),
         cmocka_unit_test(a_kernel_is_launched_early_where_that_is_asked_for_and_can_be),
         cmocka_unit_test(a_sticky_error_names_op_and_device_and_ends_every_later_call_alike),
     };

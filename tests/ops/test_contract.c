@@ -395,6 +395,33 @@ static void a_capture_takes_a_second_stream_in_by_events(void **state)
     b->graph->destroy(graph);
 }
 
+static void *copy_once(void *arg)
+{
+    struct copier *c = arg;
+    struct err mine = {0};
+    c->copies = !b->stream.copy(c->q, c->to, c->host, N, &mine) && !b->stream.sync(c->q, &mine);
+    return NULL;
+}
+
+static void while_one_thread_captures_another_copies_and_waits(void **state)
+{
+    (void)state;
+    void *graph = NULL;
+    if (!b->graph)
+        return;
+    struct copier c = {.q = stream(), .to = memory(N), .host = host_memory(N)};
+    pthread_t thread;
+    void *x = memory(N * sizeof(float));
+    MUST(b->graph->begin(r.q, &e));
+    twice(r.q, x, x);
+    assert_int_equal(pthread_create(&thread, NULL, copy_once, &c), 0);
+    pthread_join(thread, NULL);
+    assert_int_equal(c.copies, 1);
+    twice(r.q, x, x);
+    MUST(b->graph->end(r.q, &graph, &e));
+    b->graph->destroy(graph);
+}
+
 static void a_capture_that_asks_for_what_cannot_be_captured_fails_and_the_stream_lives(void **state)
 {
     (void)state;
@@ -498,6 +525,7 @@ int main(void)
         CASE(a_window_that_somebody_else_mapped_serves_ops),
         CASE(a_captured_graph_reads_what_its_buffers_hold_when_it_runs),
         CASE(a_capture_takes_a_second_stream_in_by_events),
+        CASE(while_one_thread_captures_another_copies_and_waits),
         CASE(a_capture_that_asks_for_what_cannot_be_captured_fails_and_the_stream_lives),
         CASE(a_mark_writes_its_words_when_the_stream_comes_to_it),
         CASE(marks_of_new_memory_count_from_what_it_holds),
