@@ -59,6 +59,12 @@ const struct device_model *device_model_reported(const char *name)
     return NULL;
 }
 
+uint64_t device_model_libraries(const char *name)
+{
+    const struct device_model *m = device_model_reported(name);
+    return m ? m->libraries : models[0].libraries;
+}
+
 // ---- sizes -------------------------------------------------------------------------------------
 
 static const struct {

@@ -32,6 +32,8 @@ const struct device_model *device_model_find(const char *name); // in the table;
 // The model of a device that calls itself so ("NVIDIA H200"); null when that is no name in the table. A
 // card of the same family in another form has another peak and another name.
 const struct device_model *device_model_reported(const char *name);
+// What a process takes of a device that calls itself so, besides its arena, in the table or not.
+uint64_t device_model_libraries(const char *name);
 
 // The model that `text` names or describes. `file` is the text of a device
 // file, or null, and `path` what errors call it; its models come before the

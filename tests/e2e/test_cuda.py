@@ -4,6 +4,7 @@
 The backend is by default its emulated twin (the real code over a CUDA runtime of the tests' own), so it
 runs where no GPU is. WEFT_CUDA_DIR names the folder of a real libweft_cuda.so instead: then only what a
 GPU can do is asked of it."""
+import json
 import math
 import os
 import pathlib
@@ -192,6 +193,40 @@ def test_a_gpu_that_fails_ends_the_rank_with_71_and_says_why(place, toy, cuda, s
     said = end.err + run.log(0)
     assert end.code == 71 and say in said, (end, said)
     assert "rank 0" in said, said
+
+
+@emulated
+def test_a_plan_that_leaves_the_libraries_no_room_is_refused_as_weft_plan_refuses_it(place, toy, cuda):
+    run = runs.Run(place, on("cuda", model(place, toy, "mlp", "f32")))
+    arena = json.loads(runs.weft("plan", "--device", "h200", str(run.file), "--json").out)["memory"]["arena"]
+    cuda.delenv("WEFT_CUDA_GUARD")
+    for room, code in ((arena + (1536 << 20) - 1, 78), (arena + (1600 << 20), 0)):
+        cuda.setenv("WEFT_FAKE_CUDA", f"memory:{room}")
+        planned = runs.weft("plan", "--device", f"emulated:memory={room}B", str(run.file))
+        end = run.run()
+        assert (planned.code == 0, end.code) == (code == 0, code), (planned, end)
+        assert not code or re.search(r"the plan needs 1\.5 GiB of device memory, 1\.5 of it for libraries, but this device has 1\.5 GiB", run.log(0))
+
+
+@emulated
+def test_a_device_that_others_have_filled_but_for_the_plan_gets_a_warning(place, toy, cuda):
+    for name, taken, warns in ("full", (8 << 30) - (200 << 20), True), ("empty", 0, False):
+        run = runs.Run(place, on("cuda", model(place, toy, "mlp", "f32")), name)
+        cuda.setenv("WEFT_FAKE_CUDA", f"taken:{taken}")
+        run.finish()
+        said = re.search(r"(\d+) MiB of the device are left for what its libraries load", run.log(0))
+        assert bool(said) == warns and (not said or 0 < int(said[1]) < 200), run.log(0)
+
+
+@emulated
+def test_with_CUDA_LAUNCH_BLOCKING_ops_run_one_by_one_and_the_one_that_fails_is_named(place, toy, cuda):
+    run = runs.Run(place, slow_job(place, toy, "60s", steps=1000))
+    cuda.setenv("CUDA_LAUNCH_BLOCKING", "1")
+    cuda.setenv("WEFT_FAKE_CUDA", "sticky:4000")
+    assert run.run().code == 71 and len(run.metrics()) > 3
+    said = run.log(0)
+    assert "train and later programs run op by op, as rank 0 must" in said and "CUDA_LAUNCH_BLOCKING asks for one op at a time" in said, said
+    assert re.search(r"cuda device 0: [\w ]+ behind op '\w+': an illegal memory access", said), said
 
 
 def slow_job(place, toy, hang_after, **train):

@@ -187,7 +187,7 @@ def test_what_nccl_takes_is_measured_kept_and_planned(place, toy, cuda):
         assert (one.code == 0) is fits, one
     kept = place / "cache/weft/nccl-memory"
     kept.write_text(kept.read_text().replace(str(3 << 20), str(4 << 30)))  # as where others took memory meanwhile
-    cuda.setenv("WEFT_FAKE_CUDA", f"devices:2,memory:{arena + (64 << 20)}")
+    cuda.setenv("WEFT_FAKE_CUDA", f"devices:2,memory:{arena + (1600 << 20)}")  # libraries: 1.5 GiB
     again = small(place / "again", toy, collectives="nccl")
     again.finish()
     assert json.loads(runs.weft(*spoken).out)["nccl"] == {"communicators": 1, "bytes_each": 3 << 20, "measured": True}

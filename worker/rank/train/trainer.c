@@ -16,6 +16,7 @@
 #include "common/base/log.h"
 #include "common/ckpt/load.h"
 #include "common/data/job_set.h"
+#include "common/explain/device_models.h"
 #include "common/job/prompt.h"
 #include "common/job/threads.h"
 #include "common/language/model_facts.h"
@@ -55,9 +56,10 @@ static int open_compiled(struct trainer *t, struct err *e)
 
 // What would fit into `memory` bytes, each for a rank: of a program that is asked, `weft generate` and
 // `weft eval` have flags for it.
-static void print_fit(const struct trainer *t, uint64_t memory, char *out, size_t size)
+static void print_fit(const struct trainer *t, uint64_t memory, uint64_t libraries, char *out,
+                      size_t size)
 {
-    const struct device_model d = {.memory = memory};
+    const struct device_model d = {.memory = memory, .libraries = libraries};
     const struct compile_options o = compiled_so(t);
     int64_t rows = o.only ? plan_rows_that_fit(t->job, &o, &d) : 0, context = 0;
     rows -= rows % t->assignment->ranks;
@@ -74,28 +76,37 @@ static void print_fit(const struct trainer *t, uint64_t memory, char *out, size_
         snprintf(out, size, "not one row of it fits: give a --mesh that cuts the model");
 }
 
+static uint64_t find_arena(const struct trainer *t, int rank)
+{
+    return compiled_memory(&t->compiled, compiled_stage(&t->compiled, rank))->arena;
+}
+
 // Refuses a plan that needs more memory than there is, before the arena is touched: touching it would
 // make the kernel kill some process of its own choice.
 static int check_fits(const struct trainer *t, struct err *e)
 {
     struct device_info info;
-    char fit[120];
+    char fit[120], of_them[64] = "";
     t->exec_options.backend->device.info(t->device, &info);
+    // Of a device's own memory its libraries need some too, as `weft plan` says.
+    uint64_t libraries = info.shares_host ? 0 : device_model_libraries(info.model);
+    uint64_t need = libraries + find_arena(t, t->assignment->rank);
+    int sharers = 1;
     // The ranks that share this memory. With several hosts it is not known which ones do, so only
     // this rank is counted.
-    uint64_t need = 0;
-    int sharers = 0;
-    for (int r = 0; r < t->assignment->ranks; r++)
-        if (r == t->assignment->rank || (info.shares_host && !t->assignment->listen)) {
-            need += compiled_memory(&t->compiled, compiled_stage(&t->compiled, r))->arena;
+    for (int r = 0; r < t->assignment->ranks && info.shares_host && !t->assignment->listen; r++)
+        if (r != t->assignment->rank) {
+            need += find_arena(t, r);
             sharers++;
         }
     if (need <= info.memory)
         return 0;
-    print_fit(t, info.memory / (uint64_t)sharers, fit, sizeof fit);
+    if (libraries)
+        snprintf(of_them, sizeof of_them, ", %.1f of it for libraries", (double)libraries / 0x1p30);
+    print_fit(t, info.memory / (uint64_t)sharers, libraries, fit, sizeof fit);
     return err_set(e, ERR_INVALID,
-                   "the plan needs %.1f GiB of device memory, but this %s has %.1f GiB: %s",
-                   (double)need / 0x1p30, info.shares_host ? "host" : "device",
+                   "the plan needs %.1f GiB of device memory%s, but this %s has %.1f GiB: %s",
+                   (double)need / 0x1p30, of_them, info.shares_host ? "host" : "device",
                    (double)info.memory / 0x1p30, fit);
 }
 
@@ -255,6 +266,20 @@ static void keep_library_memory(const struct trainer *t, const struct library_me
         log_warn("collectives", "what NCCL took is not kept for the next plan: %s", why.text);
 }
 
+// Libraries load code when it is first used. What they say when there is no room for it names anything
+// but that.
+static void warn_of_room(const struct trainer *t)
+{
+    enum { ROOM_MIB = 256 };
+    const struct backend *b = t->exec_options.backend;
+    uint64_t left;
+    if (b->memory.left && !b->memory.left(t->device, &left, NULL) && left >> 20 < ROOM_MIB)
+        log_warn("device",
+                 "%llu MiB of the device are left for what its libraries load: another process may "
+                 "hold the rest (nvidia-smi)",
+                 (unsigned long long)(left >> 20));
+}
+
 static int open_sampling(struct trainer *t, struct err *e)
 {
     int64_t count = t->job->eval.sample.count;
@@ -368,6 +393,7 @@ static int open_exec(struct trainer *t, struct err *e)
     if (rc)
         return rc;
     keep_library_memory(t, &took);
+    warn_of_room(t);
     exec_buffer(t->exec, t->compiled.holder, "metrics", &t->metrics_device);
     if (t->assignment->only)
         return 0;
