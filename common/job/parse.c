@@ -219,6 +219,13 @@ static void read_default(struct reading *r, struct reading_row *row)
     POST(row->ok);
 }
 
+// What the model reads says the data's format, and nobody knows what it reads.
+static bool is_unknown_format(const struct reading *r, const struct reading_row *row)
+{
+    return strcmp(row->row->path, "data.format") == 0 && r->job->model.program &&
+           !r->job->model.read;
+}
+
 static void read_row(struct reading *r, struct reading_row *row)
 {
     const struct schema_row *schema = row->row;
@@ -236,7 +243,7 @@ static void read_row(struct reading *r, struct reading_row *row)
         if (at->kind == TREE_MAP || tree_is_null(at))
             reading_error(r, row, "is missing: %s", schema->doc);
     } else
-        row->ok = true;
+        row->ok = !is_unknown_format(r, row);
 }
 
 // A key whose `when` asks about a setting that is itself wrong is not looked at: one error is

@@ -98,6 +98,17 @@ static void a_size_that_does_not_fit_is_refused_where_it_stands(void **state)
                    "job.yaml:5:27: model.layers: must be a whole number of layers, not 'many'\n");
 }
 
+// What follows from what the model reads is not asked of one that cannot be read.
+static void a_program_that_is_not_known_is_the_only_error(void **state)
+{
+    (void)state;
+    expect_refusal("name: t\ntrain: {steps: 1}\nmodel: {program: gtp2}\n"
+                   "data: {tokenizer: bytes, train: {tokens: t}, eval: {tokens: e}, batch: 4}\n"
+                   "eval: {sample: {prompt: hello}}\n",
+                   "job.yaml:3:18: model.program: 'gtp2' does not come with weft: did you mean "
+                   "gpt2?\n");
+}
+
 static void an_override_gives_a_size(void **state)
 {
     struct job_case c;
@@ -365,6 +376,7 @@ int main(void)
         cmocka_unit_test(sizes_by_name_are_the_published_shapes),
         cmocka_unit_test(every_size_may_be_given),
         cmocka_unit_test(a_size_that_does_not_fit_is_refused_where_it_stands),
+        cmocka_unit_test(a_program_that_is_not_known_is_the_only_error),
         cmocka_unit_test(an_override_gives_a_size),
         cmocka_unit_test(the_text_of_an_own_program_travels_in_the_resolved_job),
         cmocka_unit_test(line_ends_tabs_and_blank_ends_do_not_change_what_travels),
