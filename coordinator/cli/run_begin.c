@@ -292,7 +292,8 @@ static int open_record(struct run *r)
                                   rc == ERR_EXISTS ? "wait for it, or stop it"
                                   : rc == ERR_INVALID
                                       ? "run a copy of the job file in a folder of your own"
-                                      : "make the job file's folder one that you may write to",
+                                      : "make room, or make the job file's folder one that "
+                                        "you may write to",
                                   rc != ERR_EXISTS ? CLIENT_FAILED
                                   : several        ? SEVERAL_AGAIN
                                                    : CLIENT_REFUSED);

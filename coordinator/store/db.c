@@ -5,6 +5,7 @@
 // made from them when the database is new, and gets those that it lacks at every open that may write.
 #include "coordinator/store/db.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -504,12 +505,29 @@ bool db_has_room(const struct db *s)
     return room;
 }
 
+// The database as a URI by which SQLite makes no other file beside it, and takes no lock.
+static void print_unchanging(const struct db *s, struct buf *to)
+{
+    buf_puts(to, "file:");
+    for (const char *c = s->dir; *c; c++)
+        buf_printf(to, isalnum((unsigned char)*c) || *c == '/' ? "%c" : "%%%02X",
+                   (unsigned char)*c);
+    buf_puts(to, "/weft.db?immutable=1");
+}
+
+// alone: nobody else has the database. Who only reads needs no other file beside it then.
 static int open_sql(struct db *s, enum db_use use, bool alone, struct err *e)
 {
-    char path[4100];
-    snprintf(path, sizeof path, "%s/weft.db", s->dir);
-    int flags = use == DB_READ ? SQLITE_OPEN_READONLY : SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE;
-    if (sqlite3_open_v2(path, &s->sql, flags | SQLITE_OPEN_NOMUTEX, NULL))
+    struct buf path = {0};
+    int flags = use == DB_READ ? SQLITE_OPEN_READONLY | SQLITE_OPEN_URI
+                               : SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE;
+    if (use == DB_READ && alone)
+        print_unchanging(s, &path);
+    else
+        buf_printf(&path, "%s/weft.db", s->dir);
+    int failed = sqlite3_open_v2(buf_str(&path), &s->sql, flags | SQLITE_OPEN_NOMUTEX, NULL);
+    buf_clear(&path);
+    if (failed)
         return set_sql_error(s, "cannot open", e);
     sqlite3_busy_timeout(s->sql, 5000); // a person reading with sqlite3
     if (use == DB_READ) {
@@ -525,12 +543,29 @@ static int open_sql(struct db *s, enum db_use use, bool alone, struct err *e)
     return rc;
 }
 
+// Whether all that was written is in the database itself: its log is gone, or empty.
+static bool is_at_rest(const struct db *s)
+{
+    struct stat st;
+    char log[4200];
+    snprintf(log, sizeof log, "%s/weft.db-wal", s->dir);
+    return stat(log, &st) ? errno == ENOENT : st.st_size == 0;
+}
+
 // SQLite keeps an index of its log in a file that it shares with other readers. A full disk has no
-// room for that file; who has the database alone needs none.
+// room for that file, and a folder that is read-only takes none; who has the database alone needs none.
 static int open_database(struct db *s, enum db_use use, struct err *e)
 {
-    if (use == DB_READ)
-        return open_sql(s, use, false, e);
+    if (use == DB_READ) {
+        struct err shared = {0};
+        int read = open_sql(s, use, false, &shared);
+        if (!read || !is_at_rest(s)) {
+            *e = read ? shared : *e;
+            return read;
+        }
+        close_sql(s);
+        return open_sql(s, use, true, e);
+    }
     if (make_private(s, e))
         return ERR_IO;
     int rc = open_sql(s, use, false, e);

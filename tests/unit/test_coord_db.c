@@ -261,6 +261,35 @@ static void a_table_gets_a_column_that_it_lacks_unless_it_is_only_read(void **st
     arena_clear(&a);
 }
 
+// As in a folder that is read-only, or full: SQLite's index of the log cannot be made beside it.
+static void a_database_at_rest_is_read_where_no_file_can_be_made(void **state)
+{
+    enum { NAME_MAX_HERE = TEMP_FOLDER_MAX + 40 };
+    struct fixture *p = *state;
+    struct arena a = {0};
+    struct err e = {0};
+    struct row w = row_filled(ROW_JOB, 3, &a);
+    struct seen s;
+    char odd[TEMP_FOLDER_MAX + 10], from[NAME_MAX_HERE], to[NAME_MAX_HERE];
+    reopen(p);
+    assert_int_equal(db_commit(p->db, &w, 1, &e), 0);
+    db_close(p->db);
+    p->db = NULL;
+    snprintf(odd, sizeof odd, "%s/50%% ?#\n", p->dir);
+    snprintf(from, sizeof from, "%s/weft.db", p->dir);
+    snprintf(to, sizeof to, "%s/weft.db", odd);
+    assert_int_equal(mkdir(odd, 0700), 0);
+    assert_int_equal(rename(from, to), 0);
+    snprintf(to, sizeof to, "%s/weft.db-shm", odd);
+    assert_int_equal(symlink(to, to), 0);
+    if (db_open(&p->db, odd, DB_READ, &e))
+        fail_msg("%s", e.text);
+    load(p, &s);
+    assert_true(has(&s, &w));
+    forget(&s);
+    arena_clear(&a);
+}
+
 // A process that dies between BEGIN and COMMIT, and one that dies right after db_commit returned.
 static void what_was_acknowledged_survives_and_nothing_else(void **state)
 {
@@ -545,6 +574,7 @@ int main(void)
         CASE(a_second_coordinator_is_refused_and_learns_who_is_there),
         CASE(a_database_of_another_version_is_refused_and_left_as_it_is),
         CASE(a_table_gets_a_column_that_it_lacks_unless_it_is_only_read),
+        CASE(a_database_at_rest_is_read_where_no_file_can_be_made),
         CASE(what_was_acknowledged_survives_and_nothing_else),
         CASE(a_full_disk_fails_the_transaction_and_keeps_the_rest),
         CASE(a_host_belongs_to_the_certificate_that_used_it_first),
