@@ -2,10 +2,6 @@
 // In place of attention_library.c in a build without cuDNN: our own kernels serve every attention.
 #include "kernels/cuda/cuda_attention.h"
 
-void attention_load(void)
-{
-}
-
 int attention_open(struct device *d, struct err *e)
 {
     (void)d;

@@ -330,12 +330,6 @@ int attention_library(struct stream_q *q, const struct op_call *c, const struct 
 
 // ---- with the device ---------------------------------------------------------------------------
 
-void attention_load(void)
-{
-    struct cudnn api;
-    (void)cudnn_load(&api);
-}
-
 int attention_open(struct device *d, struct err *e)
 {
     d->attention = calloc(1, sizeof *d->attention);

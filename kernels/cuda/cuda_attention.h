@@ -40,7 +40,6 @@ struct attention {
 };
 
 // The library, opened and closed with the device.
-void attention_load(void); // cuDNN, which else is loaded when a device is opened; any thread
 int attention_open(struct device *d, struct err *e);
 void attention_close(struct device *d);
 const char *attention_version(void); // cuDNN's

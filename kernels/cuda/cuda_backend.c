@@ -185,14 +185,13 @@ static int device_open(const struct device_options *o, struct device **out, stru
     return rc;
 }
 
-// What takes seconds on a host of several devices: finding the driver, and loading cuDNN. It makes no
-// context, as nobody knows yet for which device.
-static void load_libraries(void)
+// The driver wakes all of a host's devices, which may take seconds. No context is made, as nobody
+// knows yet for which of them.
+static void start_driver(void)
 {
     int n;
     (void)cudaGetDeviceCount(&n);
     (void)cudaGetLastError();
-    attention_load();
 }
 
 // ---- ops ---------------------------------------------------------------------------------------
@@ -287,7 +286,7 @@ __attribute__((visibility("default"))) const struct backend weft_backend = {
                .open = device_open,
                .close = device_close,
                .info = device_info,
-               .warm_up = load_libraries},
+               .warm_up = start_driver},
     .memory = {.alloc = memory_alloc,
                .free = memory_free,
                .adopt = memory_adopt,
