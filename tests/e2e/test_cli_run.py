@@ -179,7 +179,7 @@ def test_a_second_run_is_refused_naming_the_first(busy):
 def test_a_folder_that_takes_no_state_is_reported(small):
     (small.place / ".weft").touch()
     end = weft_run(small)
-    assert end.code == 1 and "to do: make the job file's folder one that you may write to" in end.err, end
+    assert end.code == 1 and "to do: make room, or make the job file's folder one that you may write to" in end.err, end
 
 
 def test_what_cannot_start_here_ends_the_run_and_says_why(small):
