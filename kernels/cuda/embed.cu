@@ -121,11 +121,6 @@ DEVICE unsigned same_digit(unsigned digit, int bits, bool here)
     return same;
 }
 
-DEVICE unsigned lanes_below(void)
-{
-    return (1u << threadIdx.x % WARP) - 1;
-}
-
 // Counts how often each digit occurs in each warp's stretch.
 DEVICE void count_digits(const struct sort *c, unsigned count[WARPS][DIGITS])
 {

@@ -4,9 +4,9 @@
 // TOPK: a warp has a row and takes its greatest elements one after the other: k passes over a row
 // of one number an expert, which stays in L1. SLOTS: a block has a group, since a token's place
 // depends on all before it. It sorts the tokens by key, stably, DIGIT_BITS bits a pass, each thread
-// with a stretch of neighbours; then a thread has an expert, walks all choices in order (the
-// threads of a warp read the same ones) and numbers its own. 8 bytes a choice are read once an
-// expert from L1, the slots written once. No atomics: bits do not depend on what is scheduled when.
+// with a stretch of neighbours; then a warp has some experts, walks all choices in order, a lane for
+// each, and numbers its own by votes. 8 bytes a choice are read once for TOGETHER experts from L1,
+// the slots written once. No atomics: bits do not depend on what is scheduled when.
 #include <string.h>
 
 #include "common/op/route.h"
@@ -18,7 +18,9 @@ enum {
     MOST_BLOCKS = 0x7fffffff,
     KEY_BITS = 13,
     DIGIT_BITS = 4,
-    DIGITS = 1 << DIGIT_BITS
+    DIGITS = 1 << DIGIT_BITS,
+    PITCH = THREADS + 1, // of a digit's counts: those who add up digits meet different banks
+    TOGETHER = 8         // experts whose choices a warp numbers in one walk
 };
 
 // ---- TOPK --------------------------------------------------------------------------------------
@@ -146,7 +148,7 @@ struct dealing {
 };
 
 // Turns the counts of each thread's tokens of each digit into how many tokens come before them.
-DEVICE void add_counts(unsigned count[DIGITS][THREADS], unsigned total[DIGITS])
+DEVICE void add_counts(unsigned count[DIGITS][PITCH], unsigned total[DIGITS])
 {
     const unsigned digit = threadIdx.x;
     if (digit < DIGITS) {
@@ -172,7 +174,7 @@ DEVICE void add_counts(unsigned count[DIGITS][THREADS], unsigned total[DIGITS])
 DEVICE void sort_pass(const struct route *r, const float *weights, const int32_t *from, int32_t *to,
                       int shift)
 {
-    __shared__ unsigned count[DIGITS][THREADS];
+    __shared__ unsigned count[DIGITS][PITCH];
     __shared__ unsigned total[DIGITS];
     const int64_t each = (r->tokens + THREADS - 1) / THREADS, begin = each * threadIdx.x;
     const int64_t end = begin + each < r->tokens ? begin + each : r->tokens;
@@ -189,20 +191,31 @@ DEVICE void sort_pass(const struct route *r, const float *weights, const int32_t
     __syncthreads();
 }
 
-// Gives the places of one expert to those that chose it; returns how many did.
-DEVICE int number_choices(const struct dealing *c, int64_t first, const int32_t *order, int expert)
+// Gives the places of TOGETHER experts, `expert` and those behind it, to those that chose them;
+// taken: how many did. All lanes of the warp must call.
+DEVICE void number_choices(const struct dealing *c, int64_t first, const int32_t *order, int expert,
+                           int taken[TOGETHER])
 {
     const struct route *r = &c->route;
-    int taken = 0;
+    const int lane = threadIdx.x % WARP;
+    UNROLL
+    for (int e = 0; e < TOGETHER; e++)
+        taken[e] = 0;
     for (int64_t j = 0; j < r->choices; j++)
-        for (int64_t i = 0; i < r->tokens; i++) {
-            const int64_t at = (first + order[i]) * r->choices + j;
-            if (c->ids[at] != expert)
-                continue;
-            c->slots[at] = taken < r->capacity ? expert * (int)r->capacity + taken : -1;
-            taken++;
+        for (int64_t i = lane; i - lane < r->tokens; i += WARP) {
+            const int64_t at = i < r->tokens ? (first + order[i]) * r->choices + j : -1;
+            const int mine = at < 0 ? -1 : c->ids[at] - expert;
+            int place = 0;
+            UNROLL
+            for (int e = 0; e < TOGETHER; e++) {
+                const unsigned all = __ballot_sync(WARP_ALL, mine == e);
+                place = mine == e ? taken[e] + __popc(all & lanes_below()) : place;
+                taken[e] += __popc(all);
+            }
+            if (mine >= 0 && mine < TOGETHER)
+                c->slots[at] =
+                    place < r->capacity ? (expert + mine) * (int)r->capacity + place : -1;
         }
-    return taken;
 }
 
 KERNEL(THREADS) slots_kernel(struct dealing c)
@@ -220,10 +233,14 @@ KERNEL(THREADS) slots_kernel(struct dealing c)
         order = other;
         other = was;
     }
-    for (int64_t x = threadIdx.x; x < r->experts; x += THREADS) {
-        const int taken = number_choices(&c, first, order, (int)x);
-        for (int64_t s = 0; s < r->samples; s++)
-            c.chosen[(group * r->samples + s) * r->experts + x] = (float)taken;
+    for (int64_t x = threadIdx.x / WARP * TOGETHER; x < r->experts;
+         x += (int64_t)THREADS / WARP * TOGETHER) {
+        int taken[TOGETHER];
+        number_choices(&c, first, order, (int)x, taken);
+        UNROLL
+        for (int e = 0; e < TOGETHER; e++)
+            for (int64_t s = threadIdx.x % WARP; s < r->samples && x + e < r->experts; s += WARP)
+                c.chosen[(group * r->samples + s) * r->experts + x + e] = (float)taken[e];
     }
 }
 

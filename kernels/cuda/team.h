@@ -151,3 +151,9 @@ DEVICE int64_t team_step(int team)
 {
     return (int64_t)gridDim.x * (blockDim.x / team);
 }
+
+// The lanes of the warp before the caller's.
+DEVICE unsigned lanes_below(void)
+{
+    return (1u << threadIdx.x % WARP) - 1;
+}
