@@ -75,10 +75,14 @@ DEVICE int64_t find_column(const struct columns *c, int64_t first, int x, int k)
     return first + (c->fits ? x * LANES + k : (k << c->log_wide) + x);
 }
 
-DEVICE void load_columns(const struct columns *c, float v[LANES], int64_t row, int64_t base,
-                         int64_t first, int x)
+// Returns where a row begins.
+DEVICE int64_t find_columns(const struct columns *c, int64_t base, int64_t row)
 {
-    int64_t at = base + walk_offset(&c->reduced, c->reduced.n, IN, row);
+    return base + walk_offset(&c->reduced, c->reduced.n, IN, row);
+}
+
+DEVICE void load_columns(const struct columns *c, float v[LANES], int64_t at, int64_t first, int x)
+{
     if (c->fits) {
         pack_load(v, c->x, c->type, at + first + x * LANES, LANES);
         return;
@@ -89,6 +93,30 @@ DEVICE void load_columns(const struct columns *c, float v[LANES], int64_t row, i
     }
 }
 
+// Loads AHEAD rows of a thread's columns. Where they are is found and their dtype asked before the
+// first load: what stands between two loads would wait for the first.
+DEVICE void load_ahead(const struct columns *c, float v[AHEAD][LANES], int64_t row, int64_t step,
+                       int64_t base, int64_t first, int x)
+{
+    int64_t at[AHEAD];
+    UNROLL
+    for (int i = 0; i < AHEAD; i++)
+        at[i] = find_columns(c, base, row + i * step);
+    if (c->fits && c->type == DT_BF16) {
+        UNROLL
+        for (int i = 0; i < AHEAD; i++)
+            pack_load(v[i], c->x, DT_BF16, at[i] + first + x * LANES, LANES);
+    } else if (c->fits) {
+        UNROLL
+        for (int i = 0; i < AHEAD; i++)
+            pack_load(v[i], c->x, DT_F32, at[i] + first + x * LANES, LANES);
+    } else {
+        UNROLL
+        for (int i = 0; i < AHEAD; i++)
+            load_columns(c, v[i], at[i], first, x);
+    }
+}
+
 // Adds up rows `row`, `row` + step, … before `end` of a thread's columns, AHEAD rows at a time so
 // that their loads are under way together.
 DEVICE void add_columns(const struct columns *c, double total[LANES], int64_t row, int64_t end,
@@ -96,15 +124,13 @@ DEVICE void add_columns(const struct columns *c, double total[LANES], int64_t ro
 {
     for (; row + (AHEAD - 1) * step < end; row += AHEAD * step) {
         float v[AHEAD][LANES];
-        UNROLL
-        for (int i = 0; i < AHEAD; i++)
-            load_columns(c, v[i], row + i * step, base, first, x);
+        load_ahead(c, v, row, step, base, first, x);
         for (int k = 0; k < LANES; k++)
             total[k] += (double)((v[0][k] + v[1][k]) + (v[2][k] + v[3][k]));
     }
     for (; row < end; row += step) {
         float v[LANES];
-        load_columns(c, v, row, base, first, x);
+        load_columns(c, v, find_columns(c, base, row), first, x);
         for (int k = 0; k < LANES; k++)
             total[k] += (double)v[k];
     }

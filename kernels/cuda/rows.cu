@@ -257,11 +257,18 @@ VARIANTS(THREADS, pick_grad, rows)
 enum { AHEAD = 4 };
 
 // Loads a thread's next AHEAD packs of a row, from element `at` on, with −∞ for padding and for what
-// lies beyond the row.
+// lies beyond the row. Where all of them are there nothing is asked between two loads: a pack is
+// converted before the next question, and would be waited for.
 DEVICE void load_ahead(const struct rows *c, struct pack p, float v[AHEAD][LANES], int64_t base,
                        int at)
 {
     const int step = c->team * p.wide;
+    if (p.wide > 1 && at + (AHEAD - 1) * step + p.wide <= c->n) {
+        UNROLL
+        for (int i = 0; i < AHEAD; i++)
+            pack_load(v[i], c->in[0], pack_type(p, c->in_type[0]), base + at + i * step, p.wide);
+        return;
+    }
     UNROLL
     for (int i = 0; i < AHEAD; i++, at += step)
         if (at + p.wide <= c->n)
@@ -290,12 +297,20 @@ DEVICE void add_exps(const struct rows *c, struct pack p, struct exps *s, float 
     if (max > s->max)
         s->sum *= (double)compute_exp(&of, s->max);
     s->max = max;
-    UNROLL
-    for (int i = 0; i < AHEAD; i++) {
-        for (int k = 0; k < p.wide; k++)
-            v[i][k] = max > -INFINITY ? compute_exp(&of, v[i][k]) : isnan(v[i][k]) ? v[i][k] : 0;
-        s->sum += (double)pack_sum(v[i], p.wide);
+    if (max > -INFINITY) { // asked once, not for each element
+        UNROLL
+        for (int i = 0; i < AHEAD; i++)
+            for (int k = 0; k < p.wide; k++)
+                v[i][k] = compute_exp(&of, v[i][k]);
+    } else {
+        UNROLL
+        for (int i = 0; i < AHEAD; i++)
+            for (int k = 0; k < p.wide; k++)
+                v[i][k] = isnan(v[i][k]) ? v[i][k] : 0;
     }
+    UNROLL
+    for (int i = 0; i < AHEAD; i++)
+        s->sum += (double)pack_sum(v[i], p.wide);
 }
 
 // Returns maximum and sum over a thread's share of the row at `base`.

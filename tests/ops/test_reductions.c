@@ -31,7 +31,7 @@ static void sums_of_tall_and_of_wide_arrays_agree(void **state)
         {"ij->i", {30011, 2, 1, 1}},   {"ij->i", {300, 1025, 1, 1}}, {"ij->", {301, 1000, 1, 1}},
         {"ij->ji", {300, 50, 1, 1}},   {"ijk->j", {300, 5, 24, 1}},  {"ijk->k", {70, 21, 16, 1}},
         {"ijk->ik", {3, 1025, 40, 1}}, {"ijk->ki", {3, 1025, 8, 1}}, {"ijk->i", {2, 129, 130, 1}},
-        {"lijk->jk", {21, 3, 17, 8}},  {"kij->kji", {33, 65, 3, 1}},
+        {"lijk->jk", {21, 3, 17, 8}},  {"kij->kji", {33, 65, 3, 1}}, {"ijk->ik", {130, 41, 256, 1}},
     };
     (void)state;
     for (size_t t = 0; t < 4 * sizeof cases / sizeof *cases; t++) {
