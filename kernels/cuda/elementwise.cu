@@ -22,7 +22,8 @@
 
 enum {
     THREADS = 128,
-    BLOCKS_EACH = 16, // for each multiprocessor, at most: as many as it holds at a time
+    BLOCKS_EACH =
+        16, // for each multiprocessor, at most: twice the 8 for which it has registers (64)
 };
 
 // ---- a kernel's arguments -----------------------------------------------------------------------
