@@ -88,6 +88,12 @@ def test_nothing_is_left_to_fill_in(tree):
         assert not re.search(r"@[A-Z]+@", f.read_text()), f
 
 
+def test_the_worker_has_a_folder_for_what_its_ranks_measure(tree):
+    """Its user's home is root's: without one each start of a rank would time all algorithms of a GPU again."""
+    unit = (tree / "usr/lib/systemd/system/weft-worker.service").read_text()
+    assert "\nCacheDirectory=weft\n" in unit and "\nEnvironment=XDG_CACHE_HOME=%C\n" in unit, unit
+
+
 def test_a_tree_of_ones_own_keeps_everything_beneath_it(tmp_path):
     make_install(PREFIX=tmp_path / "own")
     found = files_of(tmp_path / "own")
