@@ -26,20 +26,24 @@ bool choice_read(const char *choice, cublasLtMatmulAlgo_t *algo)
     return true;
 }
 
-// Whether an algorithm may leave the end of a sum out, as cuBLASLt 12.8 to 13.2 have been measured to
-// do on an H100 and a GB200 (facebookexperimental/triton, pull request 2767): where a sum is split, the
-// parts are whole steps of 64, and what lies behind the last step may be nobody's. Nothing reports
-// it. So a sum on tensor cores is not split unless it is whole steps long.
-static bool may_drop_end(const struct product *p, const cublasLtMatmulAlgo_t *algo, uint64_t flags)
+// Whether an algorithm on tensor cores splits the sum as the product does not allow. Both have been
+// measured of cuBLASLt 12.8 to 13.2 on an H100 and a GB200 (facebookexperimental/triton, pull requests
+// 2753 and 2767), and nothing reports either. The parts are whole steps of 64, and what lies behind
+// the last step may be nobody's: so a sum is split only if it is whole steps long. And some that say
+// "no reduction", which no preference leaves out, keep the parts in the result's dtype.
+static bool splits_wrongly(const struct product *p, const cublasLtMatmulAlgo_t *algo)
 {
     enum { STEP = 64 };
     int32_t splits = 0;
+    uint32_t scheme = 0;
     size_t n = 0;
-    if (!(flags & CUBLASLT_NUMERICAL_IMPL_FLAGS_TENSOR_OP_MASK) || p->g.k % STEP == 0)
-        return false;
-    cublasStatus_t rc = cublasLtMatmulAlgoConfigGetAttribute(algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM,
-                                                             &splits, sizeof splits, &n);
-    return rc != CUBLAS_STATUS_SUCCESS || splits > 1 || splits < 0;
+    if (cublasLtMatmulAlgoConfigGetAttribute(algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &splits,
+                                             sizeof splits, &n) ||
+        cublasLtMatmulAlgoConfigGetAttribute(algo, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, &scheme,
+                                             sizeof scheme, &n))
+        return true;
+    bool narrow = p->to != DT_F32 && scheme != CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    return splits != 0 && splits != 1 && (narrow || p->g.k % STEP != 0);
 }
 
 // Whether an algorithm computes what the product asks: reads f32 whole, or as tf32, adds in f32, and
@@ -55,7 +59,9 @@ static bool is_exact(const struct product *p, const cublasLtMatmulAlgo_t *algo)
         algo, CUBLASLT_ALGO_CAP_NUMERICAL_IMPL_FLAGS, &flags, sizeof flags, &n);
     if (rc != CUBLAS_STATUS_SUCCESS || flags & CUBLASLT_NUMERICAL_IMPL_FLAGS_ACCUMULATOR_16F)
         return false;
-    return (p->in != DT_F32 || !(flags & fewer)) && !may_drop_end(p, algo, flags);
+    if (p->in == DT_F32 && flags & fewer)
+        return false;
+    return !(flags & CUBLASLT_NUMERICAL_IMPL_FLAGS_TENSOR_OP_MASK) || !splits_wrongly(p, algo);
 }
 
 bool plan_takes(struct plan *plan, const struct product *p, const cublasLtMatmulAlgo_t *algo)

@@ -228,6 +228,7 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
 static const struct row rows[] = {
     {40, 0, 1, CUBLASLT_REDUCTION_SCHEME_NONE, 1, CUBLAS_STATUS_SUCCESS, false, true},
     {41, 0, 1, CUBLASLT_REDUCTION_SCHEME_NONE, 1, CUBLAS_STATUS_SUCCESS, true, false},
+    {48, 0, 2, CUBLASLT_REDUCTION_SCHEME_NONE, 1, CUBLAS_STATUS_SUCCESS, false, false},
     {42, 16, 1, CUBLASLT_REDUCTION_SCHEME_NONE, 1, CUBLAS_STATUS_NOT_SUPPORTED, false, false},
     {47, 16, 1, CUBLASLT_REDUCTION_SCHEME_NONE, 1, CUBLAS_STATUS_EXECUTION_FAILED, false, false},
     {43, 0, 2, CUBLASLT_REDUCTION_SCHEME_INPLACE, 2, CUBLAS_STATUS_SUCCESS, false, false},
@@ -266,6 +267,7 @@ static bool row_fits(const struct problem *p, const struct row *r)
     return layout_aligned(&p->a, r->align) && layout_aligned(&p->b, r->align) &&
            layout_aligned(&p->c, r->align) && layout_aligned(&p->d, r->align) &&
            (!r->halves || p->a.type == CUDA_R_32F) &&
+           (!row_chains(r) || p->d.type == CUDA_R_16BF) &&
            !(fake_scene("lt_bare", NULL) && p->op.end != CUBLASLT_EPILOGUE_DEFAULT);
 }
 
@@ -358,6 +360,8 @@ cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t *
         memcpy(out, &r->id, size);
     if (id == CUBLASLT_ALGO_CONFIG_SPLITK_NUM)
         memcpy(out, &r->splits, size);
+    if (id == CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME)
+        memcpy(out, &r->scheme, size);
     *written = size;
     return CUBLAS_STATUS_SUCCESS;
 }

@@ -40,6 +40,12 @@ struct row {
     bool failed;         // its entry in the list says that it is none
 };
 
+// Parts that nothing is said to reduce: each is added to the result, in the result's dtype.
+static inline bool row_chains(const struct row *r)
+{
+    return r->splits > 1 && r->scheme == CUBLASLT_REDUCTION_SCHEME_NONE;
+}
+
 // A call that is right, on its way through a stream.
 struct job {
     struct problem p;

@@ -87,7 +87,7 @@ static int64_t find_end(const struct job *j)
     return lost ? k - tail : k;
 }
 
-// Each part of the sum is rounded to f32 and added to those before it.
+// Each part of the sum is rounded to f32 and added to those before it; in a chain the sum to bf16.
 static double dot(const struct job *j, const double *a, const double *b)
 {
     int64_t k = find_end(j), each = (k + j->row.splits - 1) / j->row.splits;
@@ -98,6 +98,8 @@ static double dot(const struct job *j, const double *a, const double *b)
         for (int64_t z = from; z < end; z++)
             part += a[z] * b[z];
         sum += (float)part;
+        if (row_chains(&j->row) && j->p.d.type == CUDA_R_16BF)
+            sum = rounded(sum, 7);
     }
     return (double)sum;
 }
