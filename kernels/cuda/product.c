@@ -189,6 +189,12 @@ static int get_plan(struct device *d, const struct product *p, struct plan **out
     *out = map_get(&s->plans, key);
     if (*out)
         return layout_end(p, &(*out)->layout, e);
+    // From cuBLASLt 13.3 on a question for algorithms fails while a stream is captured.
+    if (d->captures)
+        return err_set(e, ERR_UNSUPPORTED,
+                       "cuda: nobody chose an algorithm for the product %s before this capture: "
+                       "tune it first",
+                       key);
     struct plan *plan = calloc(1, sizeof *plan);
     if (!plan)
         return err_set(e, ERR_NOMEM, "no memory for a product");

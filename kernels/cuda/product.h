@@ -22,7 +22,8 @@ int product_tune(struct stream_q *q, const struct product *p, bool time, enum pr
 // do the same; chooses none for p's key if these are faster.
 int product_compare(struct stream_q *q, const struct product *p,
                     int (*two)(void *ctx, struct err *e), void *ctx, struct err *e);
-// Queues the product. *ran false: there is no algorithm, and nothing was queued.
+// Queues the product. *ran false: there is no algorithm, and nothing was queued. Inside a capture
+// ERR_UNSUPPORTED, if its key has neither been tuned nor run before.
 int product_run(struct stream_q *q, const struct product *p, bool *ran, struct err *e);
 
 // ---- the library and its choices, of a device --------------------------------------------------

@@ -290,6 +290,8 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t h, cublasLtMatmul
     *n = 0;
     if (!h || h->magic != HANDLE)
         return CUBLAS_STATUS_NOT_INITIALIZED;
+    if (fake_refused_in_capture()) // as from 13.3 on
+        return CUBLAS_STATUS_INTERNAL_ERROR;
     cublasStatus_t rc = lt_problem(op, a, b, c, d, &p);
     bool refused = fake_scene("lt_refuses_ends", NULL) && p.op.end != CUBLASLT_EPILOGUE_DEFAULT;
     if (rc || !f || most < 1 || refused)

@@ -152,7 +152,8 @@ static void what_a_product_cannot_be_is_refused_by_name(void **state)
 
 // ---- on the device -----------------------------------------------------------------------------
 
-// A captured product is queued by the graph alone, and again at each launch.
+// A captured product is queued by the graph alone, and again at each launch. One that was neither
+// tuned nor run before is refused, and the capture goes on: the library names no algorithms there.
 static void a_product_can_be_captured(void **state)
 {
     struct arena a = {0};
@@ -160,12 +161,22 @@ static void a_product_can_be_captured(void **state)
     struct rig r;
     struct placed p;
     struct err e = {0};
-    void *graph = NULL;
+    void *graph = NULL, *empty = NULL;
     double *want[OP_MAX_OUT];
     (void)state;
     device_open(&r, NULL, true);
     product_case(&c, &a, "ik,kj->ij", even, DT_F32, DT_F32);
     c.accumulate = true;
+    place_case(&r, &p, &c, NULL, SCRATCH);
+    if (r.backend->stream.sync(r.q, &e) || r.backend->graph->begin(r.q, &e))
+        fail_msg("%s", e.text);
+    assert_int_equal(r.backend->op.run[OP_MATMUL](r.q, &p.call, &e), ERR_UNSUPPORTED);
+    assert_non_null(strstr(e.text, "before this capture: tune it first"));
+    if (r.backend->graph->end(r.q, &empty, &e))
+        fail_msg("%s", e.text);
+    r.backend->graph->destroy(empty);
+    tune(&r, &p, false);
+    release(&r, &p);
     place_case(&r, &p, &c, NULL, SCRATCH);
     if (r.backend->stream.sync(r.q, &e) || r.backend->graph->begin(r.q, &e) ||
         r.backend->op.run[OP_MATMUL](r.q, &p.call, &e) || r.backend->graph->end(r.q, &graph, &e))
