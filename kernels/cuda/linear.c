@@ -9,8 +9,9 @@
 // cuda_chain.h's kernel runs the chain over it. That serves all other chains, and those for which
 // the library has no kernel or a slower one: tuning times both ways on the device.
 //
-// Both compute gelu in its tanh form. Numbers between the steps of a chain are f32 in both ways; in
-// two kernels the product is rounded once more, to the dtype of the output that holds it.
+// Both compute gelu in its tanh form. Numbers between the steps of a chain are f32 in both ways. In
+// two kernels the product is rounded once more, to the dtype of the output that holds it; so it is in
+// one where the library splits the sum (pytorch/pytorch, pull request 180875, of a bias).
 #include "kernels/cuda/cuda_chain.h"
 #include "kernels/cuda/cuda_gemm.h"
 
