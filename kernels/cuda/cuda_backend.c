@@ -103,7 +103,8 @@ static void describe_device(const struct device *d, const struct cudaDeviceProp 
     snprintf(out->libraries, sizeof out->libraries,
              "kernels %d cuda %s driver %.15s cublaslt %s cudnn %s", KERNELS_VERSION, cuda,
              out->driver, gemm_version(), attention_version());
-    size_t n = (size_t)snprintf(out->uuid, sizeof out->uuid, "GPU-");
+    const char *of = strstr(p->name, " MIG ") ? "MIG-" : "GPU-"; // a part of a GPU has its own
+    size_t n = (size_t)snprintf(out->uuid, sizeof out->uuid, "%s", of);
     for (int i = 0; i < 16; i++)
         n += (size_t)snprintf(out->uuid + n, sizeof out->uuid - n, "%s%02x",
                               i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "",

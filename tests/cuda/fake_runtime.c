@@ -5,6 +5,7 @@
 //   devices:N      so many devices (1)           memory:BYTES  of each (8 GiB)
 //   nodriver       no driver on the host         olddriver     one that serves CUDA 12.2
 //   taken:BYTES    other processes have so much of each device's memory
+//   mig            devices are parts of one
 //   nodevice       a driver and no device        badarch:CODE  no kernel image for the device (209)
 //   count:CODE     devices cannot be counted     open:CODE     nor one be made a thread's own
 //   oom:N          the N-th cudaMalloc fails     sticky:N      the N-th kernel hits a wrong address
@@ -255,7 +256,7 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device)
     if (device < 0 || device >= devices())
         return fake_error(cudaErrorInvalidDevice);
     memset(p, 0, sizeof *p);
-    snprintf(p->name, sizeof p->name, "emulated");
+    snprintf(p->name, sizeof p->name, "emulated%s", fake_scene("mig", NULL) ? " MIG 1g.18gb" : "");
     for (int i = 0; i < 16; i++)
         p->uuid.bytes[i] = (char)(16 * device + i);
     p->major = fake_scene("sm_80", NULL) ? 8 : 9;

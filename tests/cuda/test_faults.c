@@ -104,6 +104,12 @@ static void a_device_says_where_it_is_and_whom_it_reaches(void **state)
     assert_string_equal(r.info.pci, "0000:1b:00.0");
     assert_string_equal(r.info.peers, "1 nvlink, 2 pcie");
     rig_close(&r);
+    setenv("WEFT_FAKE_CUDA", "mig", 1);
+    rig_open(&r, 1, NULL);
+    unsetenv("WEFT_FAKE_CUDA");
+    assert_string_equal(r.info.model, "emulated MIG 1g.18gb");
+    assert_string_equal(r.info.uuid, "MIG-00010203-0405-0607-0809-0a0b0c0d0e0f");
+    rig_close(&r);
 }
 
 static void *warm_up(void *arg)
