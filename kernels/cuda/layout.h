@@ -18,8 +18,6 @@
 #define PRODUCT_ENDS(X)                            \
     X(NONE, none, DEFAULT)                         \
     X(BIAS, bias, BIAS)                            \
-    X(RELU, relu, RELU)                            \
-    X(RELU_BIAS, relu_bias, RELU_BIAS)             \
     X(GELU, gelu, GELU)                            \
     X(GELU_BIAS, gelu_bias, GELU_BIAS)             \
     X(GELU_AUX, gelu_aux, GELU_AUX)                \

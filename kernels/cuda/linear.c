@@ -4,10 +4,11 @@
 // There are two ways to compute it. Fused: cuBLASLt applies the chain as the product's epilogue,
 // while the sums are still in registers, so that the mn elements of the product are neither written
 // nor read back in between. The library has epilogues for a bias, for a sum with another tensor (as
-// beta · C), for relu or gelu after these (storing the gelu's input, which the backward needs), and
-// for the product times gelu's slope. In two kernels: the product is written to memory and
-// cuda_chain.h's kernel runs the chain over it. That serves all other chains, and those for which
-// the library has no kernel or a slower one: tuning times both ways on the device.
+// beta · C), for gelu after these (storing its input, which the backward needs), and for the product
+// times gelu's slope. Its relu turns NaN into 0 (NVIDIA's forum, topic 329783), so we use none. In
+// two kernels: the product is written to memory and cuda_chain.h's kernel runs the chain over it.
+// That serves all other chains, and those for which the library has no kernel or a slower one:
+// tuning times both ways on the device.
 //
 // Both compute gelu in its tanh form. Numbers between the steps of a chain are f32 in both ways. In
 // two kernels the product is rounded once more, to the dtype of the output that holds it; so it is in
@@ -23,8 +24,8 @@ struct match {
     const struct op_chain *chain;
     struct product *p;
     int at;        // the chain's register that holds the result of the steps so far
-    int before;    // the register that relu or gelu read; −1: neither came yet
-    enum op shape; // RELU, GELU or GELU_GRAD once one came; MATMUL before
+    int before;    // the register that gelu read; −1: it did not come yet
+    enum op shape; // GELU or GELU_GRAD once one came; MATMUL before
 };
 
 // Returns the call's operand in a chain's register; null if the register holds a step's result.
@@ -117,7 +118,7 @@ static bool match_step(struct match *m, const struct op_step *s)
         return false;
     m->shape = s->op;
     m->before = m->at;
-    if (s->op == OP_RELU || s->op == OP_GELU)
+    if (s->op == OP_GELU)
         return s->in[0] == m->at;
     if (s->op != OP_GELU_GRAD || s->in[1] != m->at || m->at != 0 || !is_whole(m, s->in[0]))
         return false;
@@ -150,8 +151,6 @@ static enum product_end choose_end(const struct match *m)
 {
     bool bias = m->p->bias != NULL;
     switch (m->shape) {
-    case OP_RELU:
-        return bias ? END_RELU_BIAS : END_RELU;
     case OP_GELU_GRAD:
         return END_DGELU;
     case OP_GELU:

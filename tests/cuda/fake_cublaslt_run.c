@@ -110,8 +110,6 @@ static double finish(const struct job *j, int batch, int64_t row, int64_t column
     int64_t aux = batch * o->aux_stride + column * o->aux_ld + row;
     if (has(&j->p, CUBLASLT_EPILOGUE_BIAS))
         x += element(o->bias, j->p.d.type, batch * o->bias_stride + row);
-    if (has(&j->p, CUBLASLT_EPILOGUE_RELU))
-        return x > 0 ? x : 0;
     if (o->end == CUBLASLT_EPILOGUE_DGELU)
         return x * gelu_slope(element(o->aux, j->p.d.type, aux));
     if (!has(&j->p, CUBLASLT_EPILOGUE_GELU))

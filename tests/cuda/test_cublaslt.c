@@ -42,7 +42,7 @@ static struct product product_of(int64_t m, int64_t n, int64_t k, int64_t batch,
 static void with_end(struct product *p, enum product_end end)
 {
     p->end = end;
-    if (end == END_BIAS || end == END_RELU_BIAS || end == END_GELU_BIAS || end == END_GELU_AUX_BIAS)
+    if (end == END_BIAS || end == END_GELU_BIAS || end == END_GELU_AUX_BIAS)
         p->bias = at(0x4000);
     if (end == END_GELU_AUX || end == END_GELU_AUX_BIAS || end == END_DGELU)
         p->aux = at(0x5000);
@@ -198,8 +198,6 @@ static void every_end_is_one_of_the_librarys(void **state)
     static const cublasLtEpilogue_t want[] = {
         [END_NONE] = CUBLASLT_EPILOGUE_DEFAULT,
         [END_BIAS] = CUBLASLT_EPILOGUE_BIAS,
-        [END_RELU] = CUBLASLT_EPILOGUE_RELU,
-        [END_RELU_BIAS] = CUBLASLT_EPILOGUE_RELU_BIAS,
         [END_GELU] = CUBLASLT_EPILOGUE_GELU,
         [END_GELU_BIAS] = CUBLASLT_EPILOGUE_GELU_BIAS,
         [END_GELU_AUX] = CUBLASLT_EPILOGUE_GELU_AUX,

@@ -257,14 +257,15 @@ static const struct chained chains[] = {
     {"ik,kj,j,ij->ij", "plus bias", {3, 2, {ADD_(0, 1), ADD_(3, 2)}, {4}}},
     {"ik,kj,ij,j->ij", "plus bias", {3, 2, {ADD_(0, 1), ADD_(3, 2)}, {4}}},
     {"ik,kj,ij->ij", "plus none", {2, 1, {ADD_(0, 1)}, {2}}},
-    {"ik,kj,j->ij", "relu_bias", {2, 2, {ADD_(0, 1), ONE_(OP_RELU, 2)}, {3}}},
-    {"ik,kj->ij", "relu", {1, 1, {ONE_(OP_RELU, 0)}, {1}}},
     {"ik,kj,j->ij", "gelu_bias", {2, 2, {ADD_(0, 1), ONE_(OP_GELU, 2)}, {3}}},
     {"ik,kj,j->ij,ij", "gelu_aux_bias", {2, 2, {ADD_(0, 1), ONE_(OP_GELU, 2)}, {2, 3}}},
     {"ik,kj,j->ij,ij", "gelu_aux_bias", {2, 2, {ADD_(0, 1), ONE_(OP_GELU, 2)}, {3, 2}}},
     {"ik,kj->ij", "gelu", {1, 1, {ONE_(OP_GELU, 0)}, {1}}},
     {"ik,kj->ij,ij", "gelu_aux", {1, 1, {ONE_(OP_GELU, 0)}, {0, 1}}},
     {"ik,jk,ij->ij", "dgelu", {2, 1, {GRAD_(OP_GELU_GRAD, 1, 0)}, {2}}},
+    // What the library has makes zeros of NaN.
+    {"ik,kj,j->ij", NULL, {2, 2, {ADD_(0, 1), ONE_(OP_RELU, 2)}, {3}}},
+    {"ik,kj->ij", NULL, {1, 1, {ONE_(OP_RELU, 0)}, {1}}},
     // Not what the library has.
     {"ik,kj,i->ij", NULL, {2, 1, {ADD_(0, 1)}, {2}}},                         // one a row
     {"ik,kj,ji->ij", NULL, {2, 1, {ADD_(0, 1)}, {2}}},                        // lies the other way

@@ -80,6 +80,7 @@ static void case_make(struct rig_case *c, struct arena *a, const struct linear *
         c->in[k].dtype = t;
         rig_fill(&c->in[k], (uint64_t)k + 1, -most, most);
     }
+    c->in[0].v[0] = NAN; // which all of its row shall show, whatever follows the product
     for (int k = 0; k < c->nout; k++) {
         c->start[k].dtype = l->adds ? DT_F32 : t;
         rig_fill(&c->start[k], 9, -1, 1);
