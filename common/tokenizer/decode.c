@@ -8,6 +8,7 @@
 #include "common/base/utf8.h"
 #include "common/tokenizer/byte_level.h"
 #include "common/tokenizer/pipeline.h"
+#include "common/tokenizer/tokenizer.h"
 
 #define REPLACEMENT "\ufffd"
 
@@ -118,7 +119,8 @@ static void put_token(struct decoding *d, int step, struct buf *token)
     } else if (by->kind == DECODE_BYTE_FALLBACK) {
         put_byte_fallback(d, step, token);
     } else {
-        replace_all(by->pattern, by->content, buf_str(token), token->len, &replaced);
+        replace_all(by->pattern, by->content, buf_str(token), token->len,
+                    token->len + TOKENIZER_MAX_GROWTH, &replaced);
         put_part(d, step + 1, buf_str(&replaced), replaced.len, true);
         buf_clear(&replaced);
     }

@@ -157,7 +157,7 @@ static int put_metaspace(struct encoding *x, int step, const struct pre_tokenize
     buf_reset(own);
     if (!led && (by->prepend == PREPEND_ALWAYS || (by->prepend == PREPEND_FIRST && piece.first)))
         buf_append(own, block.s, block.n);
-    replace_all(space, block, piece.s, piece.n, own);
+    replace_all(space, block, piece.s, piece.n, TOKENIZER_MAX_TEXT, own);
     if (own->len > TOKENIZER_MAX_TEXT)
         return err_set(x->e, ERR_LIMIT, "with %s for spaces it is longer than %d bytes", METASPACE,
                        TOKENIZER_MAX_TEXT);

@@ -4,13 +4,13 @@
 #include "common/tokenizer/pipeline.h"
 
 void replace_all(struct literal pattern, struct literal content, const char *s, size_t n,
-                 struct buf *out)
+                 size_t most, struct buf *out)
 {
     const char *end = s + n;
     for (;;) {
         const char *found = memmem(s, (size_t)(end - s), pattern.s, pattern.n);
         buf_append(out, s, (size_t)((found ? found : end) - s));
-        if (!found || out->len > TOKENIZER_MAX_TEXT)
+        if (!found || out->len > most)
             return;
         buf_append(out, content.s, content.n);
         s = found + pattern.n;
@@ -29,7 +29,7 @@ int normalize(const struct pipeline *p, const char *s, size_t n, struct buf turn
             if (!nfc_text(text.s, text.n, to))
                 continue;
         } else if (by->kind == NORMALIZE_REPLACE) {
-            replace_all(by->pattern, by->content, text.s, text.n, to);
+            replace_all(by->pattern, by->content, text.s, text.n, TOKENIZER_MAX_TEXT, to);
         } else if (text.n) {
             buf_append(to, by->content.s, by->content.n);
             buf_append(to, text.s, text.n);

@@ -89,9 +89,9 @@ struct pipeline {
 // becomes longer than TOKENIZER_MAX_TEXT.
 int normalize(const struct pipeline *p, const char *s, size_t n, struct buf turns[2],
               struct literal *normal, struct err *e);
-// Appends the text with each `pattern` in it replaced; stops where `out` is past TOKENIZER_MAX_TEXT.
+// Appends the text with each `pattern` in it replaced; stops where `out` is past `most` bytes.
 void replace_all(struct literal pattern, struct literal content, const char *s, size_t n,
-                 struct buf *out);
+                 size_t most, struct buf *out);
 
 // ---- text to ids: encode.c ----
 // The text with U+FFFD for each part that is not UTF-8; itself, if there is none.

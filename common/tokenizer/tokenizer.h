@@ -27,6 +27,7 @@ enum {
     TOKENIZER_MAX_LITERAL = 1 << 10, // bytes: of a text that is looked for, put in or put around
     TOKENIZER_MAX_AROUND = 1 << 10,  // ids that the post-processor puts around a text
     TOKENIZER_MAX_TEXT = 1 << 29,    // bytes: of one text to encode, normalized or not
+    TOKENIZER_MAX_GROWTH = 1 << 20,  // bytes: by which a decoder's Replace makes a token longer
     TOKENIZER_IDENTITY_LEN = 80,
 };
 

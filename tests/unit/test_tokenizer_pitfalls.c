@@ -253,11 +253,42 @@ static void a_million_spaces(void **state)
     buf_clear(&text);
 }
 
+// Each makes 256 of one: together they would make 4 GB of the token.
+static void decoders_that_multiply_a_token_take_bounded_memory(void **state)
+{
+    enum { TIMES = 256, DECODERS = 4 };
+    struct buf decoder = {0}, file = {0}, text = {0};
+    static const int32_t id = 0;
+    struct tokenizer *t;
+    struct err e = {0};
+    (void)state;
+    buf_puts(&decoder, "{`type`:`Sequence`,`decoders`:[");
+    for (int i = 0; i < DECODERS; i++) {
+        buf_printf(&decoder, "%s{`type`:`Replace`,`pattern`:{`String`:`a`},`content`:`",
+                   i ? "," : "");
+        for (int k = 0; k < TIMES; k++)
+            buf_putc(&decoder, 'a');
+        buf_puts(&decoder, "`}");
+    }
+    buf_puts(&decoder, "]}");
+    print_file(&(struct pitfall){.vocab = "`a`:0", .decoder = buf_str(&decoder)}, &file);
+    if (tokenizer_parse(&t, file.data, file.len, NULL, 0, &e))
+        fail_msg("%s", e.text);
+    tokenizer_decode(t, &id, 1, false, &text);
+    assert_true(text.len >= TIMES * TIMES);
+    assert_true(text.len <= DECODERS * (TOKENIZER_MAX_GROWTH + TIMES));
+    tokenizer_close(t);
+    buf_clear(&decoder);
+    buf_clear(&file);
+    buf_clear(&text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_pitfall),
         cmocka_unit_test(a_million_spaces),
+        cmocka_unit_test(decoders_that_multiply_a_token_take_bounded_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
