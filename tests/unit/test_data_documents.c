@@ -202,6 +202,8 @@ static void files_that_hold_no_text_are_refused_with_what_to_do(void **state)
         {"BZh91AY&", "`bzcat FILE | weft data prepare -"},
         {"\xfd\x37zXZ...", "`xzcat FILE | weft data prepare -"},
         {"PK\3\4....", "a zip archive"},
+        {"\xff\xfeh\0e\0l\0", "text in UTF-16: `iconv -f utf-16 -t utf-8 FILE"},
+        {"\xfe\xff\0h\0e\0l", "text in UTF-16: `iconv -f utf-16 -t utf-8 FILE"},
         {"ARROW1..", "an Arrow file"},
         {"\x93NUMPY..", "an npy file"},
     };
@@ -259,6 +261,24 @@ static void a_bad_line_is_named_with_its_place(void **state)
     }
 }
 
+// Some editors and shells put it there.
+static void a_byte_order_mark_before_the_first_line_means_nothing(void **state)
+{
+    struct scratch s;
+    struct buf read = {0};
+    struct err e = {0};
+    static const char marked[] = "\xef\xbb\xbf{\"text\": \"a\"}\r\n{\"text\": \"b\"}\n";
+    (void)state;
+    scratch_make(&s);
+    const char *path = scratch_path(&s, "in.jsonl");
+    scratch_write(path, marked, sizeof marked - 1);
+    if (read_documents(path, &read, &e))
+        fail_msg("%s", e.text);
+    assert_string_equal(buf_str(&read), "0:a;1:b;");
+    buf_clear(&read);
+    scratch_remove(&s);
+}
+
 static void an_endless_line_is_refused(void **state)
 {
     struct scratch s;
@@ -286,6 +306,7 @@ int main(void)
         cmocka_unit_test(what_is_packed_and_damaged_is_refused),
         cmocka_unit_test(files_that_hold_no_text_are_refused_with_what_to_do),
         cmocka_unit_test(a_bad_line_is_named_with_its_place),
+        cmocka_unit_test(a_byte_order_mark_before_the_first_line_means_nothing),
         cmocka_unit_test(an_endless_line_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -259,6 +259,8 @@ void document_locate(const struct batch *b, const struct document *doc, struct e
 static int next_line(const struct batch *b, const char *field, struct arena *a,
                      struct document *doc, struct err *e)
 {
+    static const char mark[] = "\xef\xbb\xbf"; // UTF-8's, which editors put before a file's text
+    const size_t marked = sizeof mark - 1;
     while (doc->next < b->text.len) {
         const char *line = b->text.data + doc->next;
         const char *newline = memchr(line, '\n', b->text.len - doc->next);
@@ -269,6 +271,10 @@ static int next_line(const struct batch *b, const char *field, struct arena *a,
             continue;
         arena_clear(a);
         doc->at = at;
+        if (!b->from.byte && !at && len >= marked && memcmp(line, mark, marked) == 0) {
+            line += marked;
+            len -= marked;
+        }
         int rc = jsonl_text(a, line, len, field, &doc->text, &doc->len, e);
         if (rc) {
             document_locate(b, doc, e);

@@ -13,6 +13,8 @@
 
 enum { REFUSED = -1, PARQUET = -2 };
 
+#define UTF16 "text in UTF-16: `iconv -f utf-16 -t utf-8 FILE | weft data prepare - …` brings it in"
+
 // What files are, by their first bytes. Those of no packing of ours are refused, with what to do.
 static const struct {
     const char *magic;
@@ -29,6 +31,8 @@ static const struct {
     {"PK\3\4", 4, REFUSED, "a zip archive: take the files out of it first"},
     {"ARROW1", 6, REFUSED, "an Arrow file: write its text as lines of JSON (.jsonl) first"},
     {"\x93NUMPY", 6, REFUSED, "an npy file, no text: a job reads tokens of u16 or u32 as they are"},
+    {"\xff\xfe", 2, REFUSED, UTF16},
+    {"\xfe\xff", 2, REFUSED, UTF16},
 };
 enum { KINDS = sizeof kinds / sizeof *kinds, MAGIC = 8 };
 
