@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "tests/cuda/dies.h"
 #include "tests/ops/rig.h"
 #include "tests/unit/unit.h"
 
@@ -274,6 +275,41 @@ static void a_sticky_error_names_op_and_device_and_ends_every_later_call_alike(v
     rig_close(&r); // closes as far as it goes
 }
 
+// ---- what the rig says of it -------------------------------------------------------------------
+
+static void two_of_three_are_wrong(void **state)
+{
+    const double got[3] = {1, 2.5, 8}, want[3] = {1, 2, 4};
+    (void)state;
+    rig_compare("numbers", got, want, 3, 0.125, 0);
+    rig_wrong("and %d", 7);
+}
+
+static void nothing_is_wrong(void **state)
+{
+    (void)state;
+    rig_compare("numbers", (double[]){1}, (double[]){1}, 1, 0, 0);
+}
+
+static void run_both(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(two_of_three_are_wrong),
+                                       cmocka_unit_test(nothing_is_wrong)};
+    _exit(rig_run_group("both", tests, 2, NULL, NULL));
+}
+
+static void all_that_is_wrong_in_a_test_is_said_and_fails_it_alone(void **state)
+{
+    static char said[DIES_ROOM];
+    (void)state;
+    int status = dies_run(run_both, said);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 1);
+    assert_non_null(strstr(said,
+                           "--- numbers: element 1 of 3 is 2.5, not 2; 2 are wrong, the worst "
+                           "is 2: 8, not 4, 8 times the 0 and 0.125 of it that are allowed\n"));
+    assert_non_null(strstr(said, "--- and 7\n"));
+}
+
 int main(void)
 {
     char self[PATH_MAX] = {0};
@@ -295,6 +331,7 @@ int main(void)
         cmocka_unit_test(a_graph_that_finds_no_memory_on_the_device_is_refused_when_it_is_made),
         cmocka_unit_test(with_CUDA_LAUNCH_BLOCKING_there_are_no_graphs),
         cmocka_unit_test(a_kernel_is_launched_early_where_that_is_asked_for_and_can_be),
+        cmocka_unit_test(all_that_is_wrong_in_a_test_is_said_and_fails_it_alone),
         cmocka_unit_test(a_sticky_error_names_op_and_device_and_ends_every_later_call_alike),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

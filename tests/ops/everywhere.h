@@ -10,6 +10,11 @@
 #include "tests/ops/rig.h"
 #include "tests/unit/unit.h"
 
+// Every group of these tests says all that is wrong.
+#undef cmocka_run_group_tests
+#define cmocka_run_group_tests(tests, begin, end) \
+    rig_run_group(#tests, tests, sizeof(tests) / sizeof *(tests), begin, end)
+
 enum { MAX_THREADS = 3, MAX_RIGS = 15 };
 
 // One for each instruction set of this machine and each number of threads; on CUDA the one device.
@@ -86,13 +91,14 @@ static inline void run_everywhere(const struct rig_case *c, const char *name, do
     rig_reference(c, &a, want);
     rtol += device_slack(rtol);
     for (int r = 0; r < nrigs; r++) {
-        char what[160];
+        char what[600], operands[400];
         if (!rigs[r].backend->op.run[c->op])
             fail_msg("%s has no %s", rigs[r].backend->name, op_name(c->op));
-        snprintf(what, sizeof what, "%s %s on %s with %d threads", op_name(c->op), name,
-                 rigs[r].info.isa, rigs[r].info.threads);
-        rig_run(&rigs[r], c, &a, got);
-        for (int k = 0; k < c->nout; k++) {
+        rig_describe(c, operands, sizeof operands);
+        snprintf(what, sizeof what, "%s %s, %s, on %s with %d threads", op_name(c->op), name,
+                 operands, rigs[r].info.isa, rigs[r].info.threads);
+        bool ran = rig_run(&rigs[r], c, &a, got);
+        for (int k = 0; ran && k < c->nout; k++) {
             int64_t n = shape_count(&c->start[k].shape);
             rig_compare(what, got[k], want[k], n, rtol, atol);
             if (rigs[r].info.threads == 1)

@@ -7,6 +7,7 @@
 
 #include <limits.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,6 +48,8 @@ int rig_set_up(void **state)
     return 0;
 }
 
+static const struct rig *opened; // the first, which serves a group's tests
+
 void rig_open(struct rig *r, int threads, const char *isa)
 {
     struct err e = {0};
@@ -64,10 +67,12 @@ void rig_open(struct rig *r, int threads, const char *isa)
         fail_msg("%s", e.text);
     r->backend->device.info(r->device, &r->info);
     unsetenv("WEFT_CPU_ISA");
+    opened = opened ? opened : r;
 }
 
 void rig_close(struct rig *r)
 {
+    opened = opened == r ? NULL : opened;
     r->backend->device.close(r->device);
 }
 
@@ -342,9 +347,35 @@ static size_t workspace_of(const struct rig_case *c)
     return c->op == OP_COPY ? 0 : op_workspace(&call, b);
 }
 
-void rig_run(const struct rig *r, const struct rig_case *c, struct arena *a,
+static int print_operand(const struct ref_tensor *t, char *to, size_t room)
+{
+    char shape[120] = "";
+    size_t used = 0;
+    for (int d = 0; d < t->shape.n; d++)
+        used += (size_t)snprintf(shape + used, sizeof shape - used, "%s%lld", d ? "x" : "",
+                                 (long long)t->shape.dim[d]);
+    return snprintf(to, room, "%s %s", shape, dtype_name(t->dtype));
+}
+
+void rig_describe(const struct rig_case *c, char *to, size_t room)
+{
+    size_t used = 0;
+    *to = 0;
+    for (int k = 0; k < c->nin + c->nout && used < room; k++) {
+        used += (size_t)snprintf(to + used, room - used, "%s",
+                                 k == c->nin ? " -> "
+                                 : k         ? ", "
+                                             : "");
+        if (used < room)
+            used += (size_t)print_operand(k < c->nin ? &c->in[k] : &c->start[k - c->nin], to + used,
+                                          room - used);
+    }
+}
+
+bool rig_run(const struct rig *r, const struct rig_case *c, struct arena *a,
              double *out[OP_MAX_OUT])
 {
+    char operands[400];
     struct op_call call = {
         .op = c->op, .attr = &c->attr, .nin = c->nin, .nout = c->nout, .accumulate = c->accumulate};
     struct err e = {0};
@@ -355,17 +386,24 @@ void rig_run(const struct rig *r, const struct rig_case *c, struct arena *a,
     for (int k = 0; k < c->nout; k++)
         call.out[k] = over_input(c, k) ? call.in[input_of(c, k)]
                                        : upload(r, &c->start[k], c->shift[c->nin + k]);
-    if (r->backend->op.run[c->op](r->q, &call, &e) || r->backend->stream.sync(r->q, &e))
-        fail_msg("%s", e.text);
+    int rc = r->backend->op.run[c->op](r->q, &call, &e);
+    rig_describe(c, operands, sizeof operands);
+    if (r->backend->stream.sync(r->q, rc ? NULL : &e))
+        fail_msg("%s %s: %s", op_name(c->op), operands, e.text);
+    if (rc)
+        rig_wrong("%s %s: %s", op_name(c->op), operands, e.text);
     for (int k = 0; k < c->nout; k++) {
         int shift = c->shift[over_input(c, k) ? input_of(c, k) : c->nin + k];
         out[k] = download(r, &call.out[k], shift, a);
+        for (int64_t i = 0; rc && i < shape_count(&call.out[k].shape); i++)
+            out[k][i] = NAN;
         if (!over_input(c, k))
             operand_free(r, &call.out[k], shift);
     }
     for (int k = 0; k < c->nin; k++)
         operand_free(r, &call.in[k], c->shift[k]);
     rig_free(r, call.workspace);
+    return !rc;
 }
 
 void rig_reference(const struct rig_case *c, struct arena *a, double *out[OP_MAX_OUT])
@@ -393,8 +431,98 @@ static bool close_enough(double got, double want, double rtol, double atol)
 void rig_compare(const char *what, const double *got, const double *want, int64_t n, double rtol,
                  double atol)
 {
-    for (int64_t i = 0; i < n; i++)
-        if (!close_enough(got[i], want[i], rtol, atol))
-            fail_msg("%s: element %lld of %lld is %.9g, not %.9g", what, (long long)i, (long long)n,
-                     got[i], want[i]);
+    int64_t wrong = 0, first = 0, worst = 0;
+    double most = 0;
+    for (int64_t i = 0; i < n; i++) {
+        if (close_enough(got[i], want[i], rtol, atol))
+            continue;
+        double off = fabs(got[i] - want[i]) / (atol + rtol * fabs(want[i]));
+        first = wrong++ ? first : i;
+        if (!isnan(most) && !(off <= most)) { // a NaN is the worst
+            most = off;
+            worst = i;
+        }
+    }
+    if (wrong)
+        rig_wrong("%s: element %lld of %lld is %.9g, not %.9g; %lld are wrong, the worst is %lld: "
+                  "%.9g, not %.9g, %.3g times the %.3g and %.3g of it that are allowed",
+                  what, (long long)first, (long long)n, got[first], want[first], (long long)wrong,
+                  (long long)worst, got[worst], want[worst], most, atol, rtol);
+}
+
+// ---- what is wrong -----------------------------------------------------------------------------
+
+enum { SAID_MOST = 40 }; // of one test
+
+static struct {
+    const struct CMUnitTest *tests; // null: no group runs
+    size_t at;                      // of the test that runs, or ran last
+    bool began;
+    int wrong;
+} group;
+
+void rig_wrong(const char *fmt, ...)
+{
+    char text[1024];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    if (!group.tests)
+        fail_msg("%s", text);
+    if (group.wrong++ < SAID_MOST)
+        print_error("[  ERROR   ] --- %s\n", text);
+}
+
+static bool has_failed(void)
+{
+    struct err e = {0};
+    return rig_is_cuda() && opened && opened->backend->stream.sync(opened->q, &e);
+}
+
+// By now all is said of the test before.
+static int test_begin(void **state)
+{
+    if (group.began && has_failed()) {
+        setenv("WEFT_TEST_AFTER", group.tests[group.at].name, 1);
+        setenv("WEFT_TEST_FAILED", "1", 1);
+        fflush(NULL);
+        execl("/proc/self/exe", "tests", (char *)NULL);
+        fail_msg("cannot start the tests again behind %s", group.tests[group.at].name);
+    }
+    group.at += group.began;
+    group.began = true;
+    group.wrong = 0;
+    return group.tests[group.at].setup_func ? group.tests[group.at].setup_func(state) : 0;
+}
+
+static int test_end(void **state)
+{
+    const CMFixtureFunction end = group.tests[group.at].teardown_func;
+    int rc = end ? end(state) : 0;
+    if (group.wrong)
+        fail_msg("%d results are wrong", group.wrong);
+    return rc;
+}
+
+int rig_run_group(const char *name, const struct CMUnitTest *tests, size_t n,
+                  int (*begin)(void **state), int (*end)(void **state))
+{
+    struct CMUnitTest *own = calloc(n + 1, sizeof *own);
+    const char *after = getenv("WEFT_TEST_AFTER");
+    size_t first = 0;
+    if (!own)
+        return 1;
+    setvbuf(stdout, NULL, _IOLBF, 0); // who is killed has said which test it was in
+    for (size_t k = 0; k < n; k++) {
+        own[k] = tests[k];
+        own[k].setup_func = test_begin;
+        own[k].teardown_func = test_end;
+        first = after && strcmp(tests[k].name, after) == 0 ? k + 1 : first;
+    }
+    group.tests = tests + first;
+    int failed = _cmocka_run_group_tests(name, own + first, n - first, begin, end);
+    group.tests = NULL;
+    free(own);
+    return failed + (getenv("WEFT_TEST_FAILED") != NULL);
 }

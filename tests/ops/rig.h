@@ -60,10 +60,27 @@ void rig_fill(struct ref_tensor *t, uint64_t seed, double lo, double hi);
 // Of a gradient of attention: y and its log-sum-exp become what the forward makes of the inputs.
 void rig_attend(struct rig_case *c);
 
-// Results as doubles, in arrays of the arena.
-void rig_run(const struct rig *r, const struct rig_case *c, struct arena *a,
+// Results as doubles, in arrays of the arena. False: the call was refused, which is wrong, and they are
+// NaN.
+bool rig_run(const struct rig *r, const struct rig_case *c, struct arena *a,
              double *out[OP_MAX_OUT]);
 void rig_reference(const struct rig_case *c, struct arena *a, double *out[OP_MAX_OUT]);
-// Fails the test, naming case and element, unless |got − want| ≤ atol + rtol·|want| for all.
+// "2x3 f32, 3x4 f32 -> 2x4 f32"
+void rig_describe(const struct rig_case *c, char *to, size_t room);
+// Wrong, with case, how many elements, the first and the worst, unless |got − want| ≤ atol +
+// rtol·|want| for all.
 void rig_compare(const char *what, const double *got, const double *want, int64_t n, double rtol,
                  double atol);
+
+// ---- what is wrong -----------------------------------------------------------------------------
+
+// Fails the test. In a group of rig_run_group it says so, and the rest of the test runs: on a device
+// that is rarely there all that is wrong is to be known at once. The test fails at its end.
+void rig_wrong(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+// cmocka_run_group_tests that notes what is wrong. A device that has failed serves its process no
+// more: the tests behind the one that it failed in run in a process of their own.
+// $WEFT_TEST_AFTER: begins behind that test.
+struct CMUnitTest;
+int rig_run_group(const char *name, const struct CMUnitTest *tests, size_t n,
+                  int (*begin)(void **state), int (*end)(void **state));

@@ -122,9 +122,9 @@ static void multiply(const struct op_attr *attr, struct tensor a, struct tensor 
 static void expect(const char *what, int64_t row, int64_t column, double got, double want,
                    double rtol)
 {
-    if (!(fabs(got - want) <= rtol * (1 + fabs(want))))
-        fail_msg("%s at %lld, %lld: %.9g, not %.9g", what, (long long)row, (long long)column, got,
-                 want);
+    char where[120];
+    snprintf(where, sizeof where, "%s at %lld, %lld", what, (long long)row, (long long)column);
+    rig_compare(where, &got, &want, 1, rtol, rtol);
 }
 
 // Rows and columns to look at: the ends, where element 2^31 is, and any.
@@ -394,10 +394,7 @@ static void compare(const char *what, double *a, double *b, int64_t count)
     for (int64_t i = 0; i < count; i++)
         most = fmax(most, fabs(b[i]));
     assert_true(most > 0);
-    for (int64_t i = 0; i < count; i++)
-        if (!(fabs(a[i] - b[i]) <= most * 0x1p-6))
-            fail_msg("%s: element %lld is %g by the library, %g by our own kernels", what,
-                     (long long)i, a[i], b[i]);
+    rig_compare(what, a, b, count, 0, most * 0x1p-6);
     free(a);
     free(b);
 }
@@ -477,8 +474,9 @@ static void the_librarys_attention_is_our_own(void **state)
     }
     for (int grad = FORWARD; grad <= GRADIENT; grad++)
         for (int i = 0; i < by[grad].call.nout; i++)
-            compare(grad ? "a gradient" : "forward", got[0][grad][i], got[1][grad][i],
-                    shape_count(&by[grad].call.out[i].shape));
+            compare(grad ? "a gradient by the library, and by our own kernels"
+                         : "forward by the library, and by our own kernels",
+                    got[0][grad][i], got[1][grad][i], shape_count(&by[grad].call.out[i].shape));
     r = library;
     rig_close(&own);
     free(positions);

@@ -139,7 +139,8 @@ static void scratch_give(struct op_call *call)
     call->workspace_bytes = want;
 }
 
-static void call_run(const struct found *f, bool tuned, double *got[OP_MAX_OUT])
+// False: it was refused, and that is wrong.
+static bool call_run(const struct found *f, const char *what, bool tuned, double *got[OP_MAX_OUT])
 {
     const struct rig_case *c = &f->c;
     struct op_call call = {
@@ -151,16 +152,19 @@ static void call_run(const struct found *f, bool tuned, double *got[OP_MAX_OUT])
     for (int k = 0; k < c->nout; k++)
         call.out[k] = put(&c->start[k], f->place[c->nin + k], &memory[c->nin + k]);
     scratch_give(&call);
-    if (tuned && rig.backend->choice) {
-        if (rig.backend->choice->tune(rig.q, &call, true, &e))
-            fail_msg("%s", e.text);
+    tuned = tuned && rig.backend->choice;
+    int rc = tuned ? rig.backend->choice->tune(rig.q, &call, true, &e) : 0;
+    if (tuned && !rc) {
         for (int k = 0; k < c->nout; k++) { // written over
             rig_free(&rig, memory[c->nin + k]);
             call.out[k] = put(&c->start[k], f->place[c->nin + k], &memory[c->nin + k]);
         }
     }
-    if (rig.backend->op.run[c->op](rig.q, &call, &e) || rig.backend->stream.sync(rig.q, &e))
-        fail_msg("%s", e.text);
+    rc = rc ? rc : rig.backend->op.run[c->op](rig.q, &call, &e);
+    if (rc)
+        rig_wrong("%s: %s", what, e.text);
+    if (rig.backend->stream.sync(rig.q, &e))
+        fail_msg("%s: %s", what, e.text);
     for (int k = 0; k < c->nout; k++) {
         struct ref_tensor to = c->start[k];
         to.v = got[k];
@@ -168,6 +172,7 @@ static void call_run(const struct found *f, bool tuned, double *got[OP_MAX_OUT])
     }
     for (int k = 0; k < c->nin + c->nout; k++)
         rig_free(&rig, memory[k]);
+    return !rc;
 }
 
 // bf16: the product, then the chain's end are rounded; numbers are about 1.
@@ -182,8 +187,8 @@ static void call_check(struct found *f, const char *what, struct arena *a)
         got[k] = arena_array(a, double, (size_t)shape_count(&c->start[k].shape));
     }
     rig_reference(c, a, want);
-    call_run(f, kinds[0] % 16 == 0, got);
-    for (int k = 0; k < c->nout; k++) {
+    bool ran = call_run(f, what, kinds[0] % 16 == 0, got);
+    for (int k = 0; ran && k < c->nout; k++) {
         bool half = c->start[k].dtype == DT_BF16;
         rig_compare(what, got[k], want[k], shape_count(&c->start[k].shape),
                     c->attr.tf32 ? 2e-3

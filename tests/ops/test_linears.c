@@ -107,7 +107,7 @@ static void case_tune(const struct rig *r, const struct rig_case *c)
     call.workspace_bytes = op_workspace(&call, BACKEND_CUDA);
     call.workspace = rig_memory(r, NULL, call.workspace_bytes);
     if (r->backend->choice->tune(r->q, &call, true, &e))
-        fail_msg("%s", e.text);
+        rig_wrong("tuning: %s", e.text);
     while (n)
         rig_free(r, memory[--n]);
     rig_free(r, call.workspace);
