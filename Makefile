@@ -664,7 +664,7 @@ BUNDLED_TESTS = $(patsubst %,ops:test_%,$(CUDA_OPS) huge) test_jax
 gpu-bundle: $(if $(NVCC),$(BUNDLE)/weft-rank $(BUNDLE)/lead-ranks $(BUNDLE)/libweft_cuda.so $(BUNDLE)/tests/ops $(BUNDLE)/tests/test_jax $(BUNDLE)/bench/bench_ops \
         $(BUILD)/weft $(BUILD)/weft-rank $(BUILD)/tests/lead-ranks $(BUILD)/libweft_cpu.so)
 	$(if $(NVCC),,@echo "no nvcc in $(CUDA_HOME)/bin: there is no GPU bundle without it"; exit 1)
-	$(Q)FLAGS_C='$(subst ','\'',$(CPPFLAGS) $(CFLAGS))' FLAGS_CUDA='$(NVCC_FLAGS)' CUDA_HOME='$(CUDA_HOME)' \
+	$(Q)FLAGS_C='$(subst ','\'',$(filter-out -isystem $(CUDA_INCLUDE),$(CUDA_CC)))' FLAGS_CUDA='$(NVCC_FLAGS)' CUDA_HOME='$(CUDA_HOME)' \
 	    sh tests/cuda/objects.sh "$(BUILD)" "$(BUNDLE)" $(call cuda_obj,$(CUDA_SRC) $(CUDA_REAL) $(CUDA_CU))
 	$(Q)LLMC='$(LLMC)' LLMC_ARCH='$(if $(filter 90,$(CUDA_ARCHS)),90,$(lastword $(CUDA_ARCHS)))' CUDA_HOME='$(CUDA_HOME)' \
 	    sh tests/cuda/bundle.sh "$(BUILD)" "$(BUNDLE)" $(BUNDLED_TESTS)
