@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 import types
 
 import pytest
@@ -183,7 +184,10 @@ def stage_a(tmp_path_factory):
     place = tmp_path_factory.mktemp("a")
     (place / "nvidia-smi").write_text("#!/bin/sh\ncase $* in *-lms*) while date '+%Y/%m/%d %H:%M:%S.%3N, 1755, 2619, 512.50, 61, 30000'; do sleep 0.1; done ;; esac\n")
     (place / "nvidia-smi").chmod(0o755)
-    end = Ended(place, "a", "--whole", env={"PATH": f"{place}:{os.environ['PATH']}"}, bundle=bundle_of(place, "test_contract", "test_huge"))
+    bundle = bundle_of(place, "test_contract", "test_huge")
+    (bundle / "models").mkdir()
+    (bundle / "models/expect.json").write_text("{}")
+    end = Ended(place, "a", "--whole", env={"PATH": f"{place}:{os.environ['PATH']}"}, bundle=bundle)
     assert end.code == 0, end.said
     return end, place
 
@@ -228,9 +232,10 @@ def test_what_the_library_makes_of_what_follows_a_product_is_a_table(stage_a):
 
 def test_ops_have_the_flops_and_bytes_of_their_shapes(stage_a):
     end, _ = stage_a
-    # In order attention's gradient alone, behind it; each product's choice, and what the library's own first takes.
+    # All in order, behind it; each product's choice, and what the library's own first takes.
     assert re.search(r"^Ops of GPT-2 tiny's step, bf16, in order, batch 2", end.text, re.M)
-    assert len(re.findall(r"^attention_packed_grad 2x16x3x2x16 +bf16 +2 ", end.text, re.M)) == 2, end.text
+    for op in ("attention_packed_grad 2x16x3x2x16", "linear 32x128x32 NN add gelu"):
+        assert len(re.findall(rf"^{op} +bf16 +2 ", end.text, re.M)) == 2, end.text
     made = end.text[end.text.index("Choices of algorithms made by tiny weft, any order:") :]
     place_, of, us_, first, gain = re.search(r"^ +(\d) +(\d) +([0-9.]+) +([0-9.]+) +([0-9.]+)%  32x128x32\*1 nn .*: id \d+,", made, re.M).groups()
     assert 1 <= int(place_) <= int(of) and float(first) >= float(us_)
@@ -240,6 +245,7 @@ def test_ops_have_the_flops_and_bytes_of_their_shapes(stage_a):
     dtype, (calls, us, _, _, tflops, gbytes, limit, _) = end.op("linear 32x128x32 NN add gelu")
     flops, moved = 2 * 32 * 128 * 32, 2 * (32 * 32 + 32 * 128 + 128 + 2 * 32 * 128)
     assert (dtype, calls) == ("bf16", 2)
+    us_up = us
     assert tflops * us * 1e6 == pytest.approx(flops, rel=0.01) and gbytes * us * 1e3 == pytest.approx(moved, rel=0.01)
     assert limit == pytest.approx(100 * max(flops / RATES["bf16"], moved / RATES["bytes"]) / (us / 1e6), rel=0.01, abs=0.06)
     # Attention over 16 positions of 2 samples, 32 wide: two products of every pair, the causal half.
@@ -252,8 +258,11 @@ def test_ops_have_the_flops_and_bytes_of_their_shapes(stage_a):
     assert gbytes * us * 1e3 == pytest.approx((28 + 2) * N - 2 * 2 * 3 * 32 * 32 + 28 * 4 * 5, rel=0.01)  # with each its two clips and three hypers
     # What the device gives at best comes first, with no part of the step.
     assert end.op("square 32")[1][0] == end.op("copy")[1][0] == 0
-    shares = [float(share) for share in re.findall(r"% +([0-9.]+)% +[0-9.]+ +-?[0-9.]+(?:  queued)?$", end.text, re.M)]
-    assert sum(shares) == pytest.approx(100, abs=1)
+    shares = [float(share) for share in re.findall(r"% +([0-9.]+)% +-?[0-9.]+ +[0-9.]+ +-?[0-9.]+(?:  queued)?$", end.text, re.M)]
+    assert sum(shares) == pytest.approx(200, abs=2)
+    # The gap to the limit, of both its calls.
+    line = next(line for line in end.text.splitlines() if line.startswith("linear 32x128x32 NN add gelu "))
+    assert float(line.split()[14]) == pytest.approx(2 * (us_up - 1e6 * max(flops / RATES["bf16"], moved / RATES["bytes"])) / 1000, abs=0.01)
 
 
 @pytest.mark.parametrize("calls, found", [(0, False), (12, True)])
@@ -291,8 +300,36 @@ def test_a_rank_that_cannot_train_fails_the_run_and_says_why(place):
 def test_without_a_gpu_it_says_so_and_only_fails_if_one_is_required(place):
     scene = {"WEFT_FAKE_CUDA": "nodevice"}
     end = Ended(place, "a", env=scene)
-    assert end.code == 0 and "SKIPPED: no GPU: " in end.said and "no NVIDIA device" in end.said, end.said
-    assert Ended(place, "a", env={**scene, "WEFT_REQUIRE_GPU": "1"}).code == 1
+    assert end.code == 0 and "SKIPPED: no GPU was opened: " in end.said and "no NVIDIA device" in end.said and "stage a: skipped, " in end.said, end.said
+    assert not end.text
+    end = Ended(place, "a", env={**scene, "WEFT_REQUIRE_GPU": "1"})
+    assert end.code == 1 and "SKIPPED" not in end.said, end.said
+    assert re.search(r"^FAILED  no GPU was opened: .*no NVIDIA device", end.text, re.M), end.text
+    assert re.findall(r"^LEFT OUT  \S+ (.*)$", end.text, re.M) == [what for _, what in stages.STAGES["a"]]
+    assert re.search(r"^# loads     .*libcudnn", end.text, re.M) and re.search(r"^# hardware  .*(nvcc|no nvcc).*glibc", end.text, re.M), end.text
+
+
+def test_a_part_that_nobody_foresaw_to_fail_does_not_end_the_others(place, monkeypatch):
+    contestant, ran = at_work(place, monkeypatch, "weft", {})
+    o, notes = types.SimpleNamespace(tiny=False, budget=99, began=time.monotonic(), device="cuda"), []
+    b = bench.Bench(o, ran, types.SimpleNamespace(notes=notes, turns=[], loads=[]))
+    monkeypatch.setattr(ran, "libraries", lambda: 1 / 0)
+    assert b.one("device", "libraries", stages.Cost(0, 0, 1)) is None
+    assert notes == ["FAILED  device libraries: ZeroDivisionError('division by zero')"] and "in <lambda>" in ran.log.read_text()
+
+
+def test_an_op_that_is_refused_does_not_end_the_others(place):
+    """A device that launches no kernel of ours early: the library's products are timed all the same."""
+    end = Ended(place, "a", "--parts", "ops-tiny", env={"WEFT_FAKE_CUDA": "in_turn", "WEFT_CUDA_EARLY_LAUNCH": "1"})
+    refused = re.findall(r"^FAILED  ops-tiny bf16: (\w+) .*: .*cudaErrorNotSupported", end.text, re.M)
+    assert end.code == 1 and {"norm", "embed"} <= {*refused}, end.text
+    assert re.search(r"^matmul 256x32x32 TN .* bf16 +1 +[0-9.]+", end.text, re.M), end.text
+
+
+def test_choices_that_came_back_in_part_are_made_anew(place):
+    (place / "choices.tar").write_bytes(b"half of it")
+    end = Ended(place, "a", "--parts", "device", "--choices", place / "choices.tar")
+    assert end.code == 0 and "choices.tar cannot be read, all is chosen anew" in end.said, end.said
 
 
 def test_llama_trains_as_the_formula_counts_it(place):

@@ -63,7 +63,7 @@ def test_of_what_failed_few_lines_are_kept_and_the_whole_is_in_the_log(bundle):
     program(bundle, "test_bad", BAD)
     (good, bad), log = checked(bundle, "ops")
     assert re.fullmatch(r"ok       test_good: 2 cases, \d+ s", good), good
-    assert bad.startswith("FAILED   test_bad: ") and "element 1 of 3000" in bad and len(bad.splitlines()) < 20, bad
+    assert bad.startswith("FAILED   test_bad: ") and "element 1 of 3000" in bad and len(bad.splitlines()) < 110, bad
     assert log.read_text().count("element 2999 of 3000") == 1
 
 
@@ -81,6 +81,49 @@ def test_it_ends_in_its_time_and_says_what_was_left_out(bundle):
     program(bundle, "test_good", GOOD)
     (slow, good), _ = checked(bundle, "ops", seconds=6)
     assert re.match(r"FAILED   test_slow: not done after \d+ s", slow) and good.startswith("LEFT OUT test_good"), (slow, good)
+
+
+def test_goldens_are_found_wherever_it_runs(bundle):
+    program(bundle, "test_jax", 'ls "$WEFT_GOLDEN"/jax*.safetensors && echo "[       OK ] one"')
+    assert re.match(r"ok       test_jax: 1 cases", checked(bundle, "ops")[0][0])
+
+
+HANGS = """echo '[ RUN      ] one'; echo '[  ERROR   ] --- a number is wrong'; echo '[  FAILED  ] one' >&2
+[ "$WEFT_TEST_AFTER" = two ] || { echo '[ RUN      ] two'; exec sleep 100; }
+echo '[ RUN      ] three'; echo '[       OK ] three'"""
+
+
+def test_behind_a_case_that_hangs_the_others_are_run(bundle, monkeypatch):
+    monkeypatch.setattr(checks, "HANG_S", 1)
+    program(bundle, "test_hangs", HANGS)
+    said, _ = checked(bundle, "ops", seconds=20)
+    assert [re.sub(r"\d+", "N", line.splitlines()[0]) for line in said] == ["FAILED   test_hangs: not done after N s", "ok       test_hangs behind two: N cases, N s"], said
+    assert "        [  ERROR   ] --- a number is wrong" in said[0].splitlines() and "        [ RUN      ] two" in said[0].splitlines(), said
+
+
+def of_ops(name, scene, **more):
+    """A group of tests of ops on the twin: its exit code, and what it said."""
+    p = subprocess.run([runs.BUILD / "tests/ops/ops", "--group", name], check=False, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                       env={**os.environ, "WEFT_RIG": "cuda", "WEFT_BACKEND_DIR": str(EMULATED), "WEFT_FAKE_CUDA": scene, **more})
+    return p.returncode, p.stdout
+
+
+CASES = ["rows_go_to_their_places_up_to_the_last", "a_place_has_the_newest_position_that_is_its_own", "what_does_not_fit_is_refused"]
+
+
+@twin
+def test_each_call_that_a_device_refuses_is_said_with_its_shapes():
+    code, said = of_ops("test_cache", "in_turn", WEFT_CUDA_EARLY_LAUNCH="1")
+    assert code and said.count("cudaErrorNotSupported") == 7 + 8, said
+    assert "--- append 4x33x3x5 bf16, 4x7x3x5 bf16, 4x7 i32, 4 i32 -> 4x33x3x5 bf16: cuda device 0: launch behind op 'append'" in said, said
+    assert re.findall(r"^\[       OK \] (\w+)$", said, re.M) == CASES[2:], said
+
+
+@twin
+def test_behind_a_case_that_the_device_dies_in_the_others_are_run():
+    code, said = of_ops("test_cache", "sticky:1")
+    assert code and [*dict.fromkeys(re.findall(r"^\[ RUN      \] (\w+)$", said, re.M))] == CASES, said
+    assert said.count("cudaErrorIllegalAddress") == 2 and re.findall(r"^\[       OK \] (\w+)$", said, re.M) == CASES[2:], said
 
 
 def test_real_shapes_come_first_and_others_by_name_or_from_a_name(bundle):
@@ -297,6 +340,14 @@ def test_a_changed_kernel_is_in_the_bundles_library_after_relink(place):
     toy.write("common/common.c", "int common(void) { return 11; }\n")
     code, _, said = toy.relink(toy.tree)
     assert code == 1 and "it takes make gpu-bundle" in said and toy.library() == (35, 13, 4)
+
+
+@twin
+def test_relink_compiles_what_is_in_c_as_the_build_does(place):
+    said = subprocess.run(["make", "-n", f"BUILD={place}", "NVCC=nvcc", "gpu-bundle"], cwd=runs.REPO, check=True, text=True, stdout=subprocess.PIPE).stdout
+    build = next(line for line in said.splitlines() if line.endswith("obj/cuda/kernels/cuda/cuda_backend.o") and " -c " in line)
+    relink = re.search(r"FLAGS_C='(.*)' FLAGS_CUDA=", said)[1].replace("'\\''", "'")
+    assert [w for w in build.split(" -c ")[0].split() if w.startswith(("-D", "-O", "-f", "-std"))] == [w for w in relink.split() if w.startswith(("-D", "-O", "-f", "-std"))], said
 
 
 def test_a_bundle_can_be_relinked_from_its_own_sources(place):

@@ -88,7 +88,7 @@ def test_stages_begin_with_weft_and_end_with_what_says_least():
         assert STAGES[stage][0][1] == SWIFT
     for stage in ("a", "b"):
         assert STAGES[stage][0] == stages.LIBRARIES
-    assert [what for _, what in STAGES["a"]][1:] == [SWIFT, "weft", "bf16", IN_ORDER, "nccl", "ops"]
+    assert [what for _, what in STAGES["a"]][1:] == [SWIFT, "weft", "bf16", IN_ORDER, "ops", "trainings", "nccl"]
     for stage in STAGES.values():
         for part, what in stage:
             assert what == AGAIN or cost_of(part, what) in stages.COSTS.values()

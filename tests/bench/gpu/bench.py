@@ -28,14 +28,16 @@ import pathlib
 import sys
 import tempfile
 import time
+import traceback
 
 from checks import Checks
 from contestants import WEFT, Weft, contestant, fields, instead_of
 from result import RATES, Result, hardware_lines
 from runner import Failed, Runner, Sampler
 from sizes import SIZES, TINY, write_tokens
-from stages import AGAIN, ATTENTION_GRADS, BUDGETS, IN_ORDER, SCRATCH, STAGES, SWEPT, Took, cost_of, expected_s, second_turns
+from stages import AGAIN, BUDGETS, IN_ORDER, SCRATCH, STAGES, SWEPT, Took, cost_of, expected_s, second_turns
 
+SKIPPED = 77  # an exit code, for lease.sh
 GRACE_S = 10  # within which what is cut off ends
 NO_SIZE = ("tests", "device")  # parts that train nothing of their own
 
@@ -107,16 +109,15 @@ class Bench:
         self.took, self.lost, self.start_s = {}, {}, 0
 
     def ops(self, part, what, limit):
-        """In order: the one op that this costs most. Any order: all, as in the training that is to be fast."""
-        batch, in_order = SIZES[size_of(part)].batch, what == IN_ORDER
-        job = self.weft.job(size_of(part), batch, "bf16", 10, "true" if in_order else "false")
-        extra = ["--list"] if part.startswith("list-") else ["--only", ATTENTION_GRADS, "--square", "0"] if in_order else ["--only", self.o.only] if self.o.only else []
+        batch = SIZES[size_of(part)].batch
+        job = self.weft.job(size_of(part), batch, "bf16", 10, "true" if what == IN_ORDER else "false")
+        extra = ["--list"] if part.startswith("list-") else ["--only", self.o.only] if self.o.only else []
 
         def take(rows):
             self.result.ops[part, what, batch] = rows
             self.result.write()
 
-        self.time_ops(part, what, limit, job, [*extra, *(["--square", "32"] if self.o.tiny and not in_order else [])], take)
+        self.time_ops(part, what, limit, job, [*extra, *(["--square", "32"] if self.o.tiny else [])], take)
 
     def sweep(self, part, what, limit):
         kind, _, mib = what.partition(", ")
@@ -179,16 +180,20 @@ class Bench:
         began, instead, self.start_s = time.monotonic(), None, 0
         most = float("inf") if self.o.tiny else expected  # what is expected is a GPU's
         self.runner.fell_back, self.runner.chosen = [], []
-        if part == "tests":
-            self.checks.run(what, self.ends)
-        elif part == "device":
-            self.result.loads = self.runner.libraries()
-        elif part.startswith(("ops-", "list-")):
-            self.ops(part, what, min(left, 1.5 * most))  # the rows that came in time count
-        elif part.startswith("sweep-"):
-            self.sweep(part, what, min(left, 2 * most))
-        else:
-            instead = self.train(part, what, min(left, 3 * most + 30))
+        try:
+            if part == "tests":
+                self.checks.run(what, self.ends)
+            elif part == "device":
+                self.result.loads = self.runner.libraries()
+            elif part.startswith(("ops-", "list-")):
+                self.ops(part, what, min(left, 1.5 * most))  # the rows that came in time count
+            elif part.startswith("sweep-"):
+                self.sweep(part, what, min(left, 2 * most))
+            else:
+                instead = self.train(part, what, min(left, 3 * most + 30))
+        except Exception as e:  # whatever it is: the turns behind it are to be seen
+            self.result.notes.append(f"FAILED  {part} {what}: {e!r}")
+            self.runner.keep([part, what], traceback.format_exc())
         if lines := self.runner.fell_back:
             self.result.notes += [f"FELL BACK  {part} {what}: {len(lines)}:", *(f"    {line[:200]}" for line in lines)]
         if self.runner.chosen and not part.startswith("sweep-"):  # those are no choices of a training
@@ -218,15 +223,28 @@ class Bench:
 
 
 def probe(runner, o):
+    """What the device says of itself, and why it cannot be opened, None if it can."""
     if o.stage == ["expected"]:
-        return "no device was asked for"
-    command = [runner.program("weft-rank"), "--probe", "--kind", o.device]
+        return "no device was asked for", None
     try:
-        return runner.run(command, 120, runner.weft_env).strip()
+        return runner.run([runner.program("weft-rank"), "--probe", "--kind", o.device], 120, runner.weft_env).strip(), None
     except Failed as e:
-        there = os.path.exists("/dev/nvidiactl")  # a GPU that cannot be opened is no missing one
-        print(f"FAILED: there is a GPU and it cannot be opened: {e.args[0]}" if there else f"SKIPPED: no GPU: {e.args[0]}")
-        sys.exit(there or os.environ.get("WEFT_REQUIRE_GPU") == "1")
+        return "-", e.args[0]
+
+
+def unopened(o, runner, result, why):
+    """A GPU that cannot be opened is no missing one. Where one is to be there the result has what is to be known of the machine."""
+    there = os.path.exists("/dev/nvidiactl")
+    said = f"there is a GPU and it cannot be opened: {why}" if there else f"no GPU was opened: {why}"
+    if not there and os.environ.get("WEFT_REQUIRE_GPU") != "1":
+        print(f"SKIPPED: {said}")
+        return SKIPPED
+    result.loads = runner.libraries()
+    result.notes = [f"FAILED  {said}", *(f"LEFT OUT  {part} {what}" for part, what, _ in o.order if part in o.parts)]
+    result.write()
+    print(result.path.read_text(), end="")
+    print(f"FAILED: {said}; written to {result.path}")
+    return 1
 
 
 def main():
@@ -237,9 +255,11 @@ def main():
     with tempfile.TemporaryDirectory(prefix="weft-gpu-bench-") as name, Sampler(pathlib.Path(name)) as sampler:
         scratch = pathlib.Path(name)
         runner = Runner(o, scratch)
-        said = probe(runner, o)
+        said, why = probe(runner, o)
         rates = o.rates or next((r for name, r in RATES.items() if name in said), None)
         result = Result(o, sampler, rates, hardware_lines(said))
+        if why:
+            return unopened(o, runner, result, why)
         bench = Bench(o, runner, result)
         for vocab in {SIZES[size_of(p)].vocab for p in o.parts if p not in NO_SIZE}:
             write_tokens(scratch / f"{vocab}.bin", next(s for s in SIZES.values() if s.vocab == vocab))

@@ -496,7 +496,7 @@ static int unit_tune(const struct bench *b, const struct unit *u, struct err *e)
     return rc;
 }
 
-// One that fails is reported, and the rest run; a device that failed ends all.
+// One that fails is reported, and the rest run, unless the device has failed for good.
 static int bench_unit(struct bench *b, const struct unit *u, const char *name, int calls,
                       struct err *e)
 {
@@ -513,7 +513,8 @@ static int bench_unit(struct bench *b, const struct unit *u, const char *name, i
     else
         printf("failed\t%s\t%s\n", name, why.text);
     fflush(stdout);
-    return rc == ERR_DEVICE ? err_set(e, rc, "%s: %s", name, why.text) : 0;
+    bool over = rc && b->backend->stream.sync(b->q, NULL);
+    return over ? err_set(e, rc, "%s: %s", name, why.text) : 0;
 }
 
 static bool is_asked_for(const char *name)

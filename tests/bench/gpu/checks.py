@@ -18,11 +18,15 @@ from collectives import Collectives
 from contestants import Ranks, numbers
 from runner import Failed
 
+HERE = pathlib.Path(__file__).resolve().parent
+GOLDENS = (HERE.parent / "tests/parity/golden", HERE.parents[1] / "parity/golden", HERE)  # in a bundle, and in the tree
 LIMIT = 900  # seconds of one program; only a hang takes so long
+HANG, HANG_S = 1 / 4, 60  # of a test of ops: of what is left, and at least so many seconds
 LEAST = 5  # seconds that must be left to begin with one
 PROGRAMS = {"ops": ("tests/ops", "tests/ops/ops")}  # a room's program, in a bundle and in a build
 REAL = ("test_huge", "test_large", "test_linears", "test_transformer", "test_numerics")  # shapes of real models: they come first
 FUSED = ("test_fused_rows", "test_linears", "test_chain", "test_updates")  # what memcheck is for, where time is short
+MOST_LINES = 100  # of what failed; the log has the whole
 KILL, KILL_STEPS, KILL_EVERY = "mlp-f32", 6000, 1000  # the training that is killed; its steps, and those between checkpoints
 # A failing program may have far more to say than anybody reads.
 GIST = re.compile(r"ERROR|FAILED|failed|rror:|=========|Assertion|terminated")
@@ -36,7 +40,7 @@ class Checks:
     def __init__(self, o, runner, result):
         self.o, self.runner, self.result, self.ends = o, runner, result, 0
         self.named = False  # whether --only is in a name of those that came up
-        self.env = {**runner.weft_env, "WEFT_RIG": "cuda"}
+        self.env = {**runner.weft_env, "WEFT_RIG": "cuda", "WEFT_GOLDEN": str(next(f for f in GOLDENS if f.exists()))}
 
     def run(self, what, ends):
         self.ends, (kind, _, some) = ends, what.partition(", ")
@@ -44,24 +48,27 @@ class Checks:
          "faults": self.faults, "nccl": self.nccl}[kind](*([kind, some] if kind.endswith("check") else []))
         self.runner.heed("")  # tests try what falls back, and choose for small shapes
 
-    def one(self, name, check):
-        """check() is given its limit and returns what it has to say, or fails."""
-        left, began = self.ends - time.monotonic(), time.monotonic()
+    def one(self, name, check, part=1.0):
+        """check() is given its limit, of a part of what is left, and returns what it has to say, or fails. Of who failed: what it said."""
+        left, began, told = self.ends - time.monotonic(), time.monotonic(), ""
         if self.o.only not in name:
-            return
+            return ""
         self.named = True
         try:
-            said = check(min(left, LIMIT)) if left >= LEAST else None
+            limit = min(left, LIMIT, LIMIT if self.o.tiny else max(HANG_S, part * left))
+            said = check(limit) if left >= LEAST else None
             first, *more = said.splitlines() if said is not None else [""]
             line = f"LEFT OUT {name}: {left:.0f} s were left" if said is None else \
                 "\n        ".join([f"ok       {name}: {first}, {time.monotonic() - began:.0f} s", *more])
         except (Failed, OSError, ValueError, KeyError) as e:
-            said = e.args[1].splitlines() if isinstance(e, Failed) else []
-            gist = list(dict.fromkeys(x[:200] for x in said if GIST.search(x)))[:14] + [x[:200] for x in said[-4:]]
+            told = e.args[1] if isinstance(e, Failed) else ""
+            said = told.splitlines()
+            gist = list(dict.fromkeys(x[:600] for x in said if GIST.search(x)))[:MOST_LINES] + [x[:200] for x in said[-4:]]
             line = "\n".join([f"FAILED   {name}: {e.args[0] if isinstance(e, Failed) else repr(e)}", *(f"        {x}" for x in gist)])
         print(line, flush=True)
         self.result.tests.append(line)
         self.result.write()
+        return told
 
     # ---- programs ----
 
@@ -71,13 +78,23 @@ class Checks:
         for program, _, name in sorted(tests, key=lambda t: REAL.index(t[2]) if t[2] in REAL else len(REAL)):
             yield name, [self.runner.program(*PROGRAMS.get(program, (f"tests/{name}", f"tests/parity/{name}"))), *(["--group", name] if program else [])]
 
-    def program(self, name, command):
+    def program(self, name, command, part=1.0):
+        """A case that hangs or ends the program is the end of that case: the rest is run behind it."""
+        behind = None
+        while True:
+            more = {"WEFT_TEST_AFTER": behind} if behind else {}
+            ended_in = unfinished(self.one_program(f"{name} behind {behind}" if behind else name, command, more, part))
+            if ended_in in (None, behind):
+                return
+            behind = ended_in
+
+    def one_program(self, name, command, more, part):
         def check(limit):
-            said = self.runner.run(command, limit, self.env)
+            said = self.runner.run(command, limit, {**self.env, **more})
             skipped = sorted({line[:160] for line in said.splitlines() if "SKIP" in line})[:20]
             return "\n".join([f"{said.count('[       OK ]')} cases", *skipped])
 
-        self.one(name, check)
+        return self.one(name, check, part)
 
     def ops(self):
         known = list(self.tests())
@@ -86,7 +103,7 @@ class Checks:
             self.result.notes.append(f"FAILED  no test is called {self.o.first}: {' '.join(names)}")
             return
         for name, command in known[names.index(self.o.first) if self.o.first else 0 :][: 3 if self.o.tiny else None]:
-            self.program(name, command)
+            self.program(name, command, HANG)
 
     def sanitize(self, tool, some):
         found = shutil.which("compute-sanitizer") or pathlib.Path(os.environ.get("CUDA_HOME", "/usr/local/cuda")) / "bin/compute-sanitizer"
@@ -166,6 +183,8 @@ class Checks:
         if self.o.tiny:
             self.one("no memory", lambda limit: self.faulty(limit, 8, {"WEFT_FAKE_CUDA": "oom:1"}, "out of memory"))
             return
+        if self.o.only not in "no memory":
+            return
         with subprocess.Popen([sys.executable, __file__, str(2 << 30)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as hog:
             if hog.stdout.readline() == "taken\n":
                 self.one("no memory", lambda limit: self.faulty(limit, 16384, {}, "out of memory"))
@@ -189,6 +208,13 @@ class Checks:
 
     def nccl(self):
         Collectives(self).run()
+
+
+def unfinished(said):
+    """The case that a program of tests began last, if it did not end it."""
+    *_, last = [None, *re.findall(r"^\[ RUN      \] (\w+)$", said, re.M)]
+    ended = last and re.search(rf"^\[ +(OK|FAILED|ERROR|SKIPPED) +\] {last}$", said, re.M)
+    return None if ended else last
 
 
 def final(ranks):

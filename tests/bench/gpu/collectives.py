@@ -18,7 +18,7 @@ BATCH, STEPS = (8, 4), (6, 3)  # and with --tiny; the rank is killed at half the
 # A sum of two has one order. One of four rounds three times, by 2^-24 each, in another order than the hosts'; so does the
 # loss, and some steps add some such: relative, of every step. Of the norm's square the parts may nearly cancel.
 TOLERANCE = {"loss": 1e-6, "grad_norm": 1e-5}
-MOST_S, EACH_S, END_S = 60, 20, 5  # of all; of a training; of the ranks' end behind the death of one
+MOST_S, EACH_S, END_S = 150, 40, 5  # of all; of a training; of the ranks' end behind the death of one
 APART = {"NCCL_NET": "Socket", "NCCL_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1", "NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1",
          "NCCL_NVLS_ENABLE": "0", "NCCL_MNNVL_ENABLE": "0"}  # fmt: skip
 SWITCHES = {**APART, "WEFT_CUDA_CANDIDATES": "8", "WEFT_CUDA_FINALISTS": "1",  # few algorithms are timed: no speed is looked at

@@ -3,6 +3,8 @@
 import datetime
 import os
 import pathlib
+import platform
+import shutil
 import statistics
 import sys
 
@@ -99,24 +101,25 @@ class Result:
         yield from (f"{who:22} FAILED: {t}" for t in turns if isinstance(t, str))
 
     def op_lines(self, part, what, batch, rows):
-        dtype, part_of = what.split(",")[0], what == IN_ORDER
+        dtype, in_order = what.split(",")[0], what == IN_ORDER
         step = sum(r["calls"] * r["p50"] for r in rows)
         yield ""
-        yield (f"Ops of {SIZES[part.split('-', 1)[1]].name} {part.split('-', 1)[1]}'s step, {dtype}, {'in order' if part_of else 'any order'}, batch {batch}: us a call, alone; the limit is the later of "
-               f"FLOPs at {rate_text(self.rates, dtype)} and bytes at {rate_text(self.rates, 'bytes')}; expected, as kernels/README.md says")
+        yield (f"Ops of {SIZES[part.split('-', 1)[1]].name} {part.split('-', 1)[1]}'s step, {dtype}, {'in order' if in_order else 'any order'}, batch {batch}: us a call, alone; the limit is the later of "
+               f"FLOPs at {rate_text(self.rates, dtype)} and bytes at {rate_text(self.rates, 'bytes')}, the gap what a step's calls take beyond it; expected, as kernels/README.md says")
         yield (f"{'op':58} {'dtype':5} {'calls':>5} {'p50 us':>10} {'p10':>10} {'p90':>10} {'TFLOP/s':>9} {'GB/s':>8} "
-               f"{'of limit':>8} {'of step':>8} {'expected':>9} {'over, ms':>9}")
-        for r in sorted(rows, key=lambda r: (r["calls"] > 0, -r["calls"] * (r["p50"] or expected_us(self.rates, r, part_of) or 0))):
-            share = f"{100 * r['calls'] * r['p50'] / step:7.2f}%" if r["calls"] and step and not part_of else f"{'-':>8}"
-            us = expected_us(self.rates, r, part_of)
-            over = f"{r['calls'] * (r['p50'] - us) / 1000:9.3f}" if us and r["p50"] else f"{'-':>9}"
+               f"{'of limit':>8} {'of step':>8} {'gap, ms':>9} {'expected':>9} {'over, ms':>9}")
+        for r in sorted(rows, key=lambda r: (r["calls"] > 0, -r["calls"] * (r["p50"] or expected_us(self.rates, r, in_order) or 0))):
+            share = f"{100 * r['calls'] * r['p50'] / step:7.2f}%" if r["calls"] and step else f"{'-':>8}"
+            us = expected_us(self.rates, r, in_order)
+            gap, over = (f"{r['calls'] * (r['p50'] - least) / 1000:9.3f}" if us and r["p50"] else f"{'-':>9}" for least in (us and limit_us(self.rates, r), us))
             yield (f"{r['name']:58} {r['dtype']:5} {r['calls']:5} {r['p50']:10.2f} {r['p10']:10.2f} {r['p90']:10.2f} "
                    f"{per_us(r['flops'], r, 1e6):>9} {per_us(r['bytes'], r, 1e3):>8} "
-                   f"{of_limit(self.rates, r):>8} {share} {f'{us:.2f}' if us else '-':>9} {over}" + (f"  {r['how']}" if r["how"] == "queued" else ""))
-        if not part_of:
-            sums = [sum(r["calls"] * us(self.rates, r) for r in rows if r["calls"]) / 1000 for us in (expected_us, limit_us)] if self.rates else []
-            yield (f"all calls of a step, one after the other: {step / 1000:.3f} ms"
-                   + (f"; expected {sums[0]:.3f}; at the limit {sums[1]:.3f}" if sums else ""))
+                   f"{of_limit(self.rates, r):>8} {share} {gap} {f'{us:.2f}' if us else '-':>9} {over}" + (f"  {r['how']}" if r["how"] == "queued" else ""))
+        mine = [r for r in rows if r["calls"]]
+        sums = [sum(r["calls"] * us for r, us in zip(mine, each)) / 1000 for each in (
+            [expected_us(self.rates, r, in_order) for r in mine], [limit_us(self.rates, r) for r in mine])] if self.rates else []
+        yield (f"all calls of a step, one after the other: {step / 1000:.3f} ms"
+               + (f"; expected {sums[0]:.3f}; at the limit {sums[1]:.3f}" if sums else ""))
 
     def sweep_lines(self, part, kind, columns):
         """An op a line; its time under a value of the switch a column."""
@@ -208,5 +211,7 @@ def hardware_lines(probe):
     query = "name,memory.total,memory.free,driver_version,power.limit,clocks.max.sm,clocks.max.memory,clocks.sm,temperature.gpu"
     smi = output_of("nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader")
     cpu = next((line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), "?")
-    return [*(f"{line} ({query})" for line in smi.splitlines()), f"weft-rank --probe: {probe}",
+    home = f"{os.environ.get('CUDA_HOME', '/usr/local/cuda')}/bin"
+    tools = (shutil.which(name) or shutil.which(name, path=home) or f"no {name}" for name in ("gcc", "nvcc", "compute-sanitizer", "ncu"))
+    return [*(f"{line} ({query})" for line in smi.splitlines()), f"weft-rank --probe: {probe}", f"{', '.join(tools)}; {' '.join(platform.libc_ver())}",
             f"{cpu}, {os.cpu_count()} cores, Linux {os.uname().release}"]

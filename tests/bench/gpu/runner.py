@@ -111,8 +111,11 @@ class Runner:
         self.firsts = {}  # of a size and batch: which of weft's trainings was the first, and its rows
         (self.cache / "weft").mkdir(parents=True)
         if o.choices:
-            with tarfile.open(o.choices) as packed:
-                packed.extractall(self.cache / "weft")
+            try:
+                with tarfile.open(o.choices) as packed:
+                    packed.extractall(self.cache / "weft")
+            except (OSError, tarfile.TarError) as e:
+                print(f"{o.choices} cannot be read, all is chosen anew: {e}", flush=True)
 
     def keep_choices(self):
         """In OUT, for the next call: each is timed once."""
