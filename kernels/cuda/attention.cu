@@ -23,7 +23,7 @@
 // Forward takes 4·s·t·d FLOPs a head, backward 14·s·t·d (it would be 10 if nothing were computed
 // again), in f32 and without tensor cores. For each tile that it walks over, a block reads that
 // tile once and its own again, mostly from L2. Operands pass through shared memory in slices of a
-// head, so 38 KB are enough for any size of head. A thread holds 4 × 4 scores and, for every 64
+// head, so 37 KB are enough for any size of head. A thread holds 4 × 4 scores and, for every 64
 // elements of a head, 4 × 4 results; only for these registers are the kernels compiled by size (64,
 // 128, 256).
 //

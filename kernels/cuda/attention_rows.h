@@ -2,13 +2,21 @@
 // How attention's kernels see their operands: as tiles of rows of one head, loaded into shared memory.
 // Inside kernels/cuda/ only.
 //
-// Operands pass through shared memory in slices of a head, so 38 KB are enough for any size of head.
+// Operands pass through shared memory in slices of a head, so 37 KB are enough for any size of head.
 // A thread holds 4 × 4 scores and, for every 64 elements of a head, 4 × 4 results.
 #pragma once
 #include "kernels/cuda/cuda_attention.h"
 
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/numbers.h"
+
+// Loops that load from shared memory, or into it, are not unrolled: two rounds at once would not fit into
+// registers beside a thread's results.
+#ifdef WEFT_EMULATE
+#define UNROLL_NOT
+#else
+#define UNROLL_NOT _Pragma("unroll 1")
+#endif
 
 enum {
     TILE = 64, // queries or keys
@@ -167,12 +175,35 @@ DEVICE void rows_store(const struct head_rows *x, int row, int64_t col, float v)
     store_f32(x->more.data, x->more.type, x->more.first + row * x->more.stride + col, v);
 }
 
-// Loads columns [from, from + wide) of the rows; zeros where there are none.
+// Rows that a thread loads an element of before it waits for any of them.
+enum { AHEAD = 4 };
+
+// Loads columns [from, from + wide) of the rows; zeros where there are none. A thread has one column:
+// whose it is, and of which dtype, is asked before the first load. Bits become numbers behind the
+// last of AHEAD loads, since a load is waited for where its result is first used.
 DEVICE void load_tile(float *to, int pitch, int wide, const struct head_rows *x, int64_t from)
 {
-    int col = (int)threadIdx.x % wide;
-    for (int r = (int)threadIdx.x / wide; r < TILE; r += THREADS / wide) {
-        bool there = r < x->n && from + col < rows_width(x);
-        to[r * pitch + col] = there ? rows_load(x, r, from + col) : 0;
+    const int col = (int)threadIdx.x % wide, step = THREADS / wide;
+    const bool there = from + col < rows_width(x), more = there && from + col >= x->own.width;
+    const bool f32 = x->own.type == DT_F32; // both pairs have one dtype
+    const int64_t stride = more ? x->more.stride : x->own.stride;
+    const int64_t first = (more ? x->more.first - x->own.width : x->own.first) + from + col;
+    const int64_t size = f32 ? 4 : 2, by = step * stride * size;
+    int r = (int)threadIdx.x / wide;
+    const char *at =
+        (const char *)(more ? x->more.data : x->own.data) + (first + r * stride) * size;
+    UNROLL_NOT
+    for (; r < TILE; r += AHEAD * step, at += AHEAD * by) {
+        unsigned bits[AHEAD];
+        UNROLL
+        for (int i = 0; i < AHEAD; i++) {
+            const void *p = at + i * by;
+            bits[i] = 0;
+            if (there && r + i * step < x->n)
+                bits[i] = f32 ? *(const unsigned *)p : *(const uint16_t *)p;
+        }
+        UNROLL
+        for (int i = 0; i < AHEAD; i++)
+            to[(r + i * step) * pitch + col] = __uint_as_float(f32 ? bits[i] : bits[i] << 16);
     }
 }

@@ -4,14 +4,6 @@
 #include "kernels/cuda/attention_rows.h"
 #include "kernels/cuda/philox.h"
 
-// Loops that load from shared memory are not unrolled: two rounds at once would not fit into
-// registers beside a thread's results.
-#ifdef WEFT_EMULATE
-#define UNROLL_NOT
-#else
-#define UNROLL_NOT _Pragma("unroll 1")
-#endif
-
 // ---- products ----------------------------------------------------------------------------------
 
 DEVICE float4 four_at(const float *p)

@@ -64,9 +64,10 @@ DEVICE void fill_places(const struct dealt *c, struct pack p)
         float v[LANES];
         if (row < 0)
             continue;
+        const float weight = weight_of(c, at);
         pack_load(v, c->tokens, pack_type(p, c->type), at / c->each * c->width + column, p.wide);
         for (int k = 0; k < p.wide; k++)
-            v[k] *= weight_of(c, at);
+            v[k] *= weight;
         pack_store(c->out, pack_type(p, c->type), row * c->width + column, p.wide, v);
     }
 }
@@ -82,9 +83,10 @@ DEVICE void gather_rows(const struct dealt *c, struct pack p)
             const int64_t row = row_of(c, at);
             if (row < 0)
                 continue;
+            const float weight = weight_of(c, at);
             pack_load(v, c->places, pack_type(p, c->type), row * c->width + column, p.wide);
             for (int k = 0; k < p.wide; k++)
-                sum[k] += weight_of(c, at) * v[k];
+                sum[k] += weight * v[k];
         }
         pack_store(c->out, pack_type(p, c->type), token * c->width + column, p.wide, sum);
     }
@@ -112,7 +114,7 @@ DEVICE void dot_rows(const struct dealt *c, struct pack p)
 
 VARIANTS(THREADS, clear_places, dealt)
 VARIANTS_BESIDE(THREADS, 4, fill_places, dealt)
-VARIANTS(THREADS, gather_rows, dealt)
+VARIANTS_BESIDE(THREADS, 4, gather_rows, dealt)
 VARIANTS(THREADS, dot_rows, dealt)
 
 int op_dispatch(struct stream_q *q, const struct op_call *c, struct err *e)
