@@ -179,6 +179,7 @@ static int read_job(struct local_ranks *l, const struct local_options *o, struct
                         tokenizer_is_file(l->job.data.tokenizer);
     if (!found && local_ranks_check_tokenizer(l, beside, identity, e))
         return e->code;
+    l->job.eval.sample.prompt = NULL; // of the training's samples, which may be no ids
     // The job's own path was beneath another root.
     if (l->tokenizer_gone)
         l->job.data.tokenizer = "ids";

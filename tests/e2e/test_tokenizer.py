@@ -59,6 +59,20 @@ def test_it_lies_beside_the_checkpoints_and_is_all_that_generating_needs(trained
         (trained / "away.json").rename(trained / "tokenizer.json")
 
 
+def test_a_checkpoint_without_its_tokenizer_takes_it_again_and_needs_none_to_score(trained):
+    assert runs.weft("run", str(job(trained, "alone", tokenizer="tokenizer.json")), cwd=trained).code == 0
+    [folder] = (trained / "ckpt").glob("alone-*")
+    prompt = ("generate", str(folder), "--prompt", "Everyone", "--tokens", "3")
+    kept = runs.weft(*prompt)
+    shutil.rmtree(folder / "tokenizer")
+    end = runs.weft(*prompt)
+    assert end.code == 2 and "has no tokenizer: give it with --tokenizer" in end.err, end
+    end = runs.weft(*prompt, "--tokenizer", str(trained / "tokenizer.json"))
+    assert end.code == 0 and end.out == kept.out, end
+    end = runs.weft("eval", str(folder), "--data", str(trained / "data" / "train-*.bin"))
+    assert end.code == 0, end
+
+
 def test_another_tokenizer_than_the_datas_is_refused_and_both_are_named(trained):
     shutil.copy(SHAPES / "llama3.json", trained / "other.json")
     end = runs.weft("run", str(job(trained, "other", tokenizer="other.json")), cwd=trained)
