@@ -172,7 +172,7 @@ UNIT_COLLECTIVE := collective_sum_tree collective_operations collective_peers co
 UNIT_RANK    := attempt_frame attempt_watch attempt_board attempt_leader rank_link rank_metrics rank_feed rank_attempt rank_agent rank_choice rank_pace rank_segments rank_transport rank_marks rank_initial_values
 UNIT_RPC     := rpc tls_ca tls_join rpc_limits rpc_guard rpc_tls
 UNIT_COORD   := coord_db coord_found coord_planner coord_looks coord_service coord_run coord_http coord_faults coord_hosts coord_acts coord_queue coord_data coord_settle coord_rows coord_placement coord_metrics coord_lies coord_forged coord_notices coord_webhooks
-UNIT_AGENT   := agent_life agent_supervise agent_frames agent_storage agent_daemon agent_join agent_events agent_sinks
+UNIT_AGENT   := agent_life agent_supervise agent_frames agent_storage agent_daemon agent_join agent_events agent_sinks agent_observe
 UNIT_TESTS  := $(UNIT_BASE) $(UNIT_TOKENIZER) $(UNIT_JOB) $(UNIT_MODEL) $(UNIT_COMPILE) $(UNIT_DATA) $(UNIT_CKPT) $(UNIT_WEIGHTS) $(UNIT_METRICS) $(UNIT_COLLECTIVE) $(UNIT_RANK)
 # These link the service's libraries too. coord_streams has doubles of their functions: it is linked alone.
 SERVICE_TESTS := $(UNIT_RPC) $(UNIT_COORD) $(UNIT_AGENT) log_order held_text generation allocation leader_file up_order run_history job_curve coord_streams

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "common/attempt/frame.h"
@@ -22,7 +23,7 @@
 #include "common/base/json.h"
 
 #define PROBE_NS (60 * CLOCK_S) // a driver may take its time
-#define END_NS   (10 * CLOCK_S) // and to let go of what it has, once all is said
+#define END_NS   (3 * CLOCK_S)  // to let go of what it has, once all is said
 enum { ANSWER_MAX = 1 << 20 };
 
 // ---- the probe ----
@@ -61,6 +62,8 @@ static int report_refusal(const char *rank, const char *kind, const char *said, 
                : err_set(e, ERR_DEVICE, "%s --probe --kind %s failed: %.*s", rank, kind, len, said);
 }
 
+// What was said whole stands, whatever becomes of the process: a driver that puts many devices to sleep
+// may keep it for long, and no signal ends that.
 static int run_probe(const char *rank, const char *kind, int cpus, struct buf *answer,
                      struct err *e)
 {
@@ -72,9 +75,11 @@ static int run_probe(const char *rank, const char *kind, int cpus, struct buf *a
     close(p[1]);
     if (!rc) {
         bool answered = child_read(p[0], ANSWER_MAX, clock_mono_ns() + PROBE_NS, answer);
-        if (!child_end(pid, answered ? END_NS : 0, &status) || !answered)
+        bool ended = child_end(pid, answered ? END_NS : 0, &status);
+        bool stands = answered && strchr(buf_str(answer), '{') && (!ended || WIFSIGNALED(status));
+        if (!stands && (!ended || !answered))
             rc = err_set(e, ERR_TIMEOUT, "the program that looks for devices does not end");
-        if (!rc && status)
+        else if (!stands && status)
             rc = report_refusal(rank, kind, buf_str(answer), e);
     }
     close(p[0]);

@@ -520,11 +520,13 @@ def test_doctor_waits_for_no_device_that_does_not_let_go(desk, place):
     folder.mkdir()
     for name in ("weft", "weft-coordinator", "weft-worker"):
         shutil.copy(runs.BUILD / name, folder / name)
-    (folder / "weft-rank").write_text("#!/bin/sh\nexec >&- 2>&- sleep 1000\n")
+    gpu = json.dumps({"kind": "cuda", "devices": [{"index": 0, "model": "slow to let go", "memory": 1}]})
+    (folder / "weft-rank").write_text(f"#!/bin/sh\n[ $3 = cpu ] || echo '{gpu}'\nexec >&- 2>&- sleep 1000\n")
     (folder / "weft-rank").chmod(0o755)
     end = subprocess.run([folder / "weft", "doctor", "--dir", place], stdin=subprocess.DEVNULL, capture_output=True,
                          text=True, timeout=runs.WATCHDOG)
     assert end.returncode == 1 and "killed by signal 9" in end.stdout, end
+    assert re.search(r"^ok +cuda +0: slow to let go", end.stdout, re.M) and "jobs of kind cuda cannot" not in end.stdout, end
 
 
 def test_doctor_finds_what_is_bad(desk):
