@@ -96,15 +96,23 @@ int layout_make(const struct product *p, struct layout *l, struct err *e)
     LT(e, cublasLtMatmulPreferenceSetAttribute(&(f)->p, CUBLASLT_MATMUL_PREF_##what, &(value), \
                                                sizeof(value)))
 
+bool layout_may_split(const struct product *p)
+{
+    enum { STEP = 64 };
+    return p->g.k % STEP == 0;
+}
+
 int layout_preference(const struct product *p, bool reproducible, struct preference *f,
                       struct err *e)
 {
+    bool on_tensor_cores = p->in != DT_F32 || p->tf32;
     uint64_t scratch = layout_scratch(p);
     // The parts of a split sum may be added in place, in the order in which they are done, or in a
     // step of its own. Only COMPUTE_TYPE keeps them in f32, the others keep them in the output's
     // dtype. So a bf16 output always takes it: a fixed order may be given up, sums in f32 may not.
-    uint32_t split = reproducible || p->to != DT_F32 ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE
-                                                     : CUBLASLT_REDUCTION_SCHEME_MASK;
+    uint32_t split = on_tensor_cores && !layout_may_split(p) ? CUBLASLT_REDUCTION_SCHEME_NONE
+                     : reproducible || p->to != DT_F32 ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE
+                                                       : CUBLASLT_REDUCTION_SCHEME_MASK;
     uint32_t a = layout_alignment(p->b), b = layout_alignment(p->a), out = layout_alignment(p->out);
     uint32_t c = p->c ? layout_alignment(p->c) : out;
     int rc = LT(e, cublasLtMatmulPreferenceInit(&f->p));

@@ -68,6 +68,11 @@ int layout_check(const char *call, cublasStatus_t rc, struct err *e);
 int layout_make(const struct product *p, struct layout *l, struct err *e);
 // Sets the epilogue, and where bias and aux lie, which differs from call to call.
 int layout_end(const struct product *p, struct layout *l, struct err *e);
+// Whether an algorithm on tensor cores may split the product's sums. cuBLASLt 12.8 to 13.2 have been
+// measured to leave the end of some out on an H100 and a GB200 (facebookexperimental/triton, pull
+// request 2767): the parts are whole steps of 64, and what lies behind the last step may be nobody's.
+// Nothing reports it. So a sum is split only if it is whole steps long.
+bool layout_may_split(const struct product *p);
 // Sets what is asked of an algorithm. One that splits its sums must keep the parts in f32 and, if
 // the product is to be `reproducible`, add them so that its bits depend on nothing but the
 // operands.

@@ -26,14 +26,12 @@ bool choice_read(const char *choice, cublasLtMatmulAlgo_t *algo)
     return true;
 }
 
-// Whether an algorithm on tensor cores splits the sum as the product does not allow. Both have been
-// measured of cuBLASLt 12.8 to 13.2 on an H100 and a GB200 (facebookexperimental/triton, pull requests
-// 2753 and 2767), and nothing reports either. The parts are whole steps of 64, and what lies behind
-// the last step may be nobody's: so a sum is split only if it is whole steps long. And some that say
-// "no reduction", which no preference leaves out, keep the parts in the result's dtype.
+// Whether an algorithm on tensor cores splits the sum as the product does not allow. The preference
+// asks for none that does, but cannot leave out those that say they reduce nothing and split all the
+// same: they keep the parts in the result's dtype (measured of cuBLASLt 12.8 to 13.2 on an H100 and
+// a GB200: facebookexperimental/triton, pull request 2753).
 static bool splits_wrongly(const struct product *p, const cublasLtMatmulAlgo_t *algo)
 {
-    enum { STEP = 64 };
     int32_t splits = 0;
     uint32_t scheme = 0;
     size_t n = 0;
@@ -43,7 +41,7 @@ static bool splits_wrongly(const struct product *p, const cublasLtMatmulAlgo_t *
                                              sizeof scheme, &n))
         return true;
     bool narrow = p->to != DT_F32 && scheme != CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
-    return splits != 0 && splits != 1 && (narrow || p->g.k % STEP != 0);
+    return splits != 0 && splits != 1 && (narrow || !layout_may_split(p));
 }
 
 // Whether an algorithm computes what the product asks: reads f32 whole, or as tf32, adds in f32, and

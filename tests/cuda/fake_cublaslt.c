@@ -267,7 +267,7 @@ static bool row_fits(const struct problem *p, const struct row *r)
     return layout_aligned(&p->a, r->align) && layout_aligned(&p->b, r->align) &&
            layout_aligned(&p->c, r->align) && layout_aligned(&p->d, r->align) &&
            (!r->halves || p->a.type == CUDA_R_32F) &&
-           (!row_chains(r) || p->d.type == CUDA_R_16BF) &&
+           (!row_chains(r) || p->a.type == CUDA_R_16BF) &&
            !(fake_scene("lt_bare", NULL) && p->op.end != CUBLASLT_EPILOGUE_DEFAULT);
 }
 

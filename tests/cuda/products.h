@@ -3,7 +3,7 @@
 // a choice reads.
 //
 // The fake cuBLASLt (fake_cublaslt.c) proposes, in this order: 40 (a failed entry), 41 (reads f32
-// as bf16), 48 (of bf16 alone: adds parts in bf16 and does not say so), 42 (declines when run), 47
+// as bf16), 48 (of bf16 alone: adds parts to the result and does not say so), 42 (declines when run), 47
 // (fails when run; both want 16 bytes of alignment), 43 (adds parts in place, 2 units of time), 44
 // (takes any pointers, 30 units), 45 (adds parts in scratch, 20 units), 46 (wants 16 bytes of
 // alignment, 10 units).

@@ -229,7 +229,7 @@ static void every_end_is_one_of_the_librarys(void **state)
 // a at 2 bytes, b at 8, out at 16 and more; the library's A is our b.
 static void an_algorithm_is_asked_for_what_the_pointers_allow(void **state)
 {
-    struct product p = product_of(16, 24, 8, 1, false, false, DT_BF16, DT_BF16);
+    struct product p = product_of(16, 24, 64, 1, false, false, DT_BF16, DT_BF16);
     struct preference f;
     struct err e = {0};
     (void)state;
@@ -251,25 +251,33 @@ static void an_algorithm_is_asked_for_what_the_pointers_allow(void **state)
     PREFERENCE(&f, MIN_ALIGNMENT_C_BYTES, uint32_t, 4);
 }
 
-// Any order is allowed where the parts are of f32 in it, too.
+// Any order is allowed where the parts are of f32 in it, too. On tensor cores a sum that is not whole
+// steps of 64 is not split at all.
 static void sums_in_any_order_are_asked_for_where_they_stay_f32(void **state)
 {
     static const struct {
-        enum dtype to;
-        bool reproducible;
+        enum dtype in, to;
+        bool tf32, reproducible;
+        int64_t k;
         uint32_t want;
-    } cases[] = {{DT_F32, true, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE},
-                 {DT_F32, false, CUBLASLT_REDUCTION_SCHEME_MASK},
-                 {DT_BF16, true, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE},
-                 {DT_BF16, false, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE}};
+    } cases[] = {
+        {DT_BF16, DT_F32, false, true, 64, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE},
+        {DT_BF16, DT_F32, false, false, 64, CUBLASLT_REDUCTION_SCHEME_MASK},
+        {DT_BF16, DT_BF16, false, true, 64, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE},
+        {DT_BF16, DT_BF16, false, false, 64, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE},
+        {DT_BF16, DT_F32, false, false, 72, CUBLASLT_REDUCTION_SCHEME_NONE},
+        {DT_BF16, DT_BF16, false, true, 72, CUBLASLT_REDUCTION_SCHEME_NONE},
+        {DT_F32, DT_F32, true, false, 72, CUBLASLT_REDUCTION_SCHEME_NONE},
+        {DT_F32, DT_F32, false, false, 72, CUBLASLT_REDUCTION_SCHEME_MASK},
+        {DT_F32, DT_F32, false, true, 72, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE},
+    };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct product p = product_of(16, 24, 8, 1, false, false, DT_BF16, cases[i].to);
+        struct product p =
+            product_of(16, 24, cases[i].k, 1, false, false, cases[i].in, cases[i].to);
         struct preference f;
         struct err e = {0};
-        p.a = at(0x1000);
-        p.b = at(0x2000);
-        p.out = at(0x3000);
+        p.tf32 = cases[i].tf32;
         assert_int_equal(layout_preference(&p, cases[i].reproducible, &f, &e), 0);
         PREFERENCE(&f, REDUCTION_SCHEME_MASK, uint32_t, cases[i].want);
     }
