@@ -15,8 +15,9 @@ for object in "$@"; do
     name=${object#"$build/obj/cuda/"}
     mkdir -p "$to/objects/$(dirname "$name")"
     cp "$object" "$to/objects/$name"
-    # What it was made from that is ours: names of files, the first of which is the one to compile.
-    files=$(sed 's/^[^:]*: *//; /^$/q' "${object%.o}.d" | tr -s ' \\' '\n\n' | awk 'NF && !/^\// && !/:$/ && !seen[$0]++' | tr '\n' ' ')
+    # What it was made from that is ours: names of files, the first of which is the one to compile. nvcc
+    # writes ./ before those that are included.
+    files=$(sed 's/^[^:]*: *//; /^$/q' "${object%.o}.d" | tr -s ' \\' '\n\n' | awk '{ sub(/^\.\//, "") } NF && !/^\// && !/:$/ && !seen[$0]++' | tr '\n' ' ')
     echo "$name $files" >>"$to/list"
     for file in $files; do
         mkdir -p "$to/source/$(dirname "$file")"
@@ -30,7 +31,7 @@ cp "${CUDA_HOME:-/usr/local/cuda}/lib64/libcudart_static.a" "$to/"
 # Another compiler warns of other things.
 printf '%s\n' "$FLAGS_C" | sed 's/ -MMD -MP//; s/ -Werror//' >"$to/flags-c"
 printf '%s\n' "$FLAGS_CUDA" | sed 's/,-Werror//' >"$to/flags-cuda"
-find common -name '*.c' | sort | xargs sha256sum >"$to/sums-common"
+find common -name '*.[ch]' -o -name '*.def' | sort | xargs sha256sum >"$to/sums-common"
 (cd "$to/source" && find . -type f | sed 's,^\./,,' | sort | xargs sha256sum) >"$to/sums"
 # Packed, for what a lent machine is given is bounded; relink.sh unpacks it.
 strip -S "$to/libcommon.a" $(find "$to/objects" -name '*.o' ! -name '*.cu.o')

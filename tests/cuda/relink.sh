@@ -27,8 +27,8 @@ done
 cd "$tree"
 changed=$(sha256sum -c --quiet "$here/sums" 2>/dev/null | sed -n 's/: FAILED.*//p' || true)
 [ -z "$(sha256sum -c --quiet --ignore-missing "$here/sums-common" 2>/dev/null)" ] ||
-    { echo "relink: common/ was changed, which is in libcommon.a: it takes make gpu-bundle"; exit 1; }
-compiled=0
+    { echo "relink: common/ was changed, which is in all programs: it takes make gpu-bundle"; exit 1; }
+compiled=0 jobs=""
 while read -r name source rest; do
     for file in $source $rest; do
         printf '%s\n' "$changed" | grep -qxF "$file" || continue
@@ -37,14 +37,20 @@ while read -r name source rest; do
         case $source in
         *.cu)
             [ -n "$nvcc" ] || { echo "relink: no nvcc here: $source cannot be compiled"; exit 1; }
-            eval "\"$nvcc\" $(cat "$here/flags-cuda") -c \"$source\" -o \"$here/objects/$name.new\""
+            compile="\"$nvcc\" $(cat "$here/flags-cuda")"
             ;;
-        *) eval "\"$cc\" $(cat "$here/flags-c") $headers -c \"$source\" -o \"$here/objects/$name.new\"" ;;
+        *) compile="\"$cc\" $(cat "$here/flags-c") $headers" ;;
         esac
-        mv "$here/objects/$name.new" "$here/objects/$name"
+        { eval "$compile -c \"$source\" -o \"$here/objects/$name.new\"" && mv "$here/objects/$name.new" "$here/objects/$name"; } &
+        jobs="$jobs $!"
         break
     done
 done <"$here/list"
+failed=0
+for job in $jobs; do
+    wait "$job" || failed=1
+done
+[ $failed = 0 ] || { echo "relink: what does not compile was left as it was, and so was the library"; exit 1; }
 
 objects=$(cut -d' ' -f1 "$here/list" | sed "s,^,$here/objects/,")
 "$cc" -shared -Wl,-z,defs -Wl,--version-script="$here/export.map" -o "$bundle/libweft_cuda.so.new" $objects "$here/libcommon.a" \

@@ -262,11 +262,12 @@ def test_who_does_not_end_with_69_fails(bundle, monkeypatch):
 
 TOY = {
     "kernels/cuda/scale.cu": '#include "kernels/cuda/lanes.h"\nint scale(int x) { return LANES * x; }\n',
-    "kernels/cuda/other.c": '#include "kernels/cuda/lanes.h"\nint common(void);\nint other(void) { return LANES + common(); }\n',
+    "kernels/cuda/other.c": '#include "common/common.h"\n#include "kernels/cuda/lanes.h"\nint other(void) { return LANES + common(); }\n',
     "kernels/cuda/alone.c": "int alone(void) { return 1; }\n",
     "kernels/cuda/lanes.h": "#define LANES 2\n",
     "kernels/cuda/export.map": "{ global: scale; other; alone; local: *; };\n",
     "common/common.c": "int common(void) { return 10; }\n",
+    "common/common.h": "int common(void);\n",
 }
 
 
@@ -307,6 +308,9 @@ class Toy:
         path = f"build/obj/cuda/{name.removesuffix('.c')}.o"
         (self.tree / path).parent.mkdir(parents=True, exist_ok=True)
         self.cc("-x", "c", "-I.", "-fPIC", "-MMD", "-MP", "-c", "-o", path, name)
+        if name.endswith(".cu"):  # nvcc's way
+            depends = (self.tree / path).with_suffix(".d")
+            depends.write_text(depends.read_text().replace(" kernels/cuda/lanes.h", " ./kernels/cuda/lanes.h"))
         return path
 
     def relink(self, *tree):
@@ -335,11 +339,13 @@ def test_a_changed_kernel_is_in_the_bundles_library_after_relink(place):
     assert toy.relink(toy.tree)[0] != 0 and toy.library() == (35, 12, 1)
     toy.write("kernels/cuda/alone.c", "int alone(void) { return 4; }\n")
     code, compiled, said = toy.relink(toy.tree)
-    assert code == 0 and {"kernels/cuda/other.c", "kernels/cuda/alone.c"} <= {*compiled}, said
+    assert code == 0 and {"kernels/cuda/scale.cu", "kernels/cuda/other.c", "kernels/cuda/alone.c"} <= {*compiled}, said
     assert toy.library() == (35, 13, 4)
-    toy.write("common/common.c", "int common(void) { return 11; }\n")
-    code, _, said = toy.relink(toy.tree)
-    assert code == 1 and "it takes make gpu-bundle" in said and toy.library() == (35, 13, 4)
+    for name in ("common/common.c", "common/common.h"):
+        toy.write(name, f"{TOY[name]}// changed")
+        code, _, said = toy.relink(toy.tree)
+        assert code == 1 and "it takes make gpu-bundle" in said and toy.library() == (35, 13, 4)
+        toy.write(name, TOY[name])
 
 
 @twin
