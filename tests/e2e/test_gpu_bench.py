@@ -154,6 +154,14 @@ def test_a_training_that_does_not_learn_fails(place, monkeypatch, rate, end):
         contestant.turn("124m", 2, 60)
 
 
+def test_a_training_whose_loss_is_not_finite_fails_and_says_at_which_step(place, monkeypatch):
+    contestant, _ = at_work(place, monkeypatch, "weft", {})
+    real = contestants.Ranks.rows
+    monkeypatch.setattr(contestants.Ranks, "rows", lambda ranks: [{**r, "loss": None if r["step"] == 2 else r["loss"]} for r in real(ranks)])
+    with pytest.raises(runner.Failed, match="step 2: the loss is None, the gradient's norm [0-9.]+; None: it is not finite"):
+        contestant.turn("tiny", 2, 60)
+
+
 @pytest.mark.parametrize("who, trains", [("weft, early", False), ("weft, any order", True)])
 def test_a_device_that_refuses_early_launches_fails_the_one_row(place, monkeypatch, who, trains):
     ran, log = turn(place, monkeypatch, who, {"WEFT_FAKE_CUDA": "in_turn"})

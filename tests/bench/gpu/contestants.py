@@ -159,6 +159,9 @@ class Weft:
             rows = ranks.rows()[:wanted]
         if len(rows) < wanted:
             raise Failed(reason(text), text)
+        odd = next((r for r in rows if r["loss"] is None or r["grad_norm"] is None), None)
+        if odd:
+            raise Failed(f"step {odd['step']}: the loss is {odd['loss']}, the gradient's norm {odd['grad_norm']}; None: it is not finite", text)
         if size == "124m" and not rows[-1]["loss"] < rows[0]["loss"]:  # a tiny one hardly begins to in its few steps
             raise Failed(f"it does not learn: its loss is {rows[0]['loss']} at first and {rows[-1]['loss']} after {wanted} steps", text)
         about = {row[0]: row[1:] for row in fields(self.ops(job, 60, "--about", *self.settings))}

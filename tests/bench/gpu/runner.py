@@ -140,7 +140,7 @@ class Runner:
         ends, late = time.monotonic() + limit, False
         with open(said[0], "wb") as out, open(said[1], "wb") as err:
             try:
-                p = subprocess.Popen(command, env=env, cwd=self.scratch, stdout=out, stderr=err, start_new_session=True)
+                p = subprocess.Popen(command, env=env, cwd=self.scratch, stdout=out, stderr=err, process_group=0)
             except OSError as e:
                 raise Failed(f"cannot start {command[0]}: {e.strerror}", "") from None
             while p.poll() is None and not late:
