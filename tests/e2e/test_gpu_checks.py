@@ -151,6 +151,13 @@ def test_memcheck_begins_with_the_fused_ops(bundle, monkeypatch):
     asked = (bundle / "asked").read_text().splitlines()
     assert asked[0] == f"--tool memcheck --report-api-errors no --error-exitcode 9 {bundle}/tests/test_linears"
     assert len(checked(bundle, "racecheck")[0]) == 3
+    # Without being asked where the device died, and only there.
+    (bundle / "tests/list").unlink()
+    program(bundle, "test_bad", BAD)
+    program(bundle, "test_dead_chain", "echo 'launch: an illegal memory access was encountered (cudaErrorIllegalAddress)'; exit 1")
+    said, _ = checked(bundle, "ops")
+    assert [line.split(":")[0] for line in said] == ["FAILED   test_bad", "FAILED   test_dead_chain", "FAILED   test_dead_chain under memcheck"], said
+    assert "========= Invalid read" in said[2]
 
 
 def test_a_stage_that_only_sanitizes_fails_without_the_sanitizer(bundle, monkeypatch):

@@ -30,6 +30,7 @@ MOST_LINES = 100  # of what failed; the log has the whole
 KILL, KILL_STEPS, KILL_EVERY = "mlp-f32", 6000, 1000  # the training that is killed; its steps, and those between checkpoints
 # A failing program may have far more to say than anybody reads.
 GIST = re.compile(r"ERROR|FAILED|failed|rror:|=========|Assertion|terminated")
+DIED = re.compile(r"cudaError(IllegalAddress|MisalignedAddress|LaunchFailure|IllegalInstruction|InvalidPc|HardwareStackError)")
 FAULTY = """{"name": "faults", "mesh": {"dp": 1}, "resources": {"kind": "cuda"},
  "model": {"program": "mlp", "inputs": 16, "hidden": [%d, %d], "classes": 4, "activation": "gelu"},
  "data": {"format": "idx", "train": {"images": "images", "labels": "labels"}, "batch": 4}, "train": {"steps": 2}}
@@ -79,13 +80,14 @@ class Checks:
             yield name, [self.runner.program(*PROGRAMS.get(program, (f"tests/{name}", f"tests/parity/{name}"))), *(["--group", name] if program else [])]
 
     def program(self, name, command, part=1.0):
-        """A case that hangs or ends the program is the end of that case: the rest is run behind it."""
-        behind = None
+        """A case that hangs or ends the program is the end of that case: the rest is run behind it. What was said by what failed."""
+        behind, told = None, ""
         while True:
             more = {"WEFT_TEST_AFTER": behind} if behind else {}
-            ended_in = unfinished(self.one_program(f"{name} behind {behind}" if behind else name, command, more, part))
+            said = self.one_program(f"{name} behind {behind}" if behind else name, command, more, part)
+            told, ended_in = told + said, unfinished(said)
             if ended_in in (None, behind):
-                return
+                return told
             behind = ended_in
 
     def one_program(self, name, command, more, part):
@@ -103,19 +105,19 @@ class Checks:
             self.result.notes.append(f"FAILED  no test is called {self.o.first}: {' '.join(names)}")
             return
         for name, command in known[names.index(self.o.first) if self.o.first else 0 :][: 3 if self.o.tiny else None]:
-            self.program(name, command, HANG)
+            checked = sanitizer("memcheck")
+            if DIED.search(self.program(name, command, HANG)) and checked:  # by which kernel, thread and address
+                self.program(f"{name} under memcheck", [*checked, *command], HANG)
 
     def sanitize(self, tool, some):
-        found = shutil.which("compute-sanitizer") or pathlib.Path(os.environ.get("CUDA_HOME", "/usr/local/cuda")) / "bin/compute-sanitizer"
-        if not os.path.exists(found):
+        checked = sanitizer(tool)
+        if not checked:
             line = f"{tool}: compute-sanitizer is not installed: it comes with CUDA (CUDA_HOME=)"
             self.result.tests.append(("FAILED   " if "sanitize" in self.o.stage else "SKIPPED  ") + line)  # the stage has nothing else
             return
-        # What a call returns is looked at by who calls: NVIDIA's libraries and some tests try what fails.
-        how = ["--report-api-errors", "no"] if tool == "memcheck" else []
         for name, command in sorted(self.tests(), key=lambda t: t[0] not in FUSED):
             if not some or name in FUSED:
-                self.program(f"{name} under {tool}", [found, "--tool", tool, *how, "--error-exitcode", "9", *command])
+                self.program(f"{name} under {tool}", [*checked, *command])
 
     # ---- trainings ----
 
@@ -208,6 +210,14 @@ class Checks:
 
     def nccl(self):
         Collectives(self).run()
+
+
+def sanitizer(tool):
+    """The command that checks another, if it is installed. What a call returns is looked at by who calls: NVIDIA's libraries and some
+    tests try what fails."""
+    found = shutil.which("compute-sanitizer") or f"{os.environ.get('CUDA_HOME', '/usr/local/cuda')}/bin/compute-sanitizer"
+    how = ["--report-api-errors", "no"] if tool == "memcheck" else []
+    return [found, "--tool", tool, *how, "--error-exitcode", "9"] if os.path.exists(found) else None
 
 
 def unfinished(said):
