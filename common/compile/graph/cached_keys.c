@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/compile/graph/build.h"
+#include "common/compile/graph/operand.h"
 #include "common/compile/graph/token_class.h"
 #include "common/op/attention.h"
 #include "common/op/cache.h"
@@ -351,14 +352,6 @@ static int find_batch_label(const struct derivation *d, const struct node *n)
     return -1;
 }
 
-static bool is_made(const struct derivation *d, const struct node *n, int label)
-{
-    for (int i = 0; i < d->from->values[n->out[0]].shape.n; i++)
-        if (n->attr.label[n->nin][i] == label)
-            return true;
-    return false;
-}
-
 // An operand of a product as a product reads it: what it keeps of what both have leads, in the order of
 // the other operand. `label` follows.
 static int lead_with_kept(struct derivation *d, int x, int8_t *label, const struct node *n,
@@ -372,7 +365,8 @@ static int lead_with_kept(struct derivation *d, int x, int8_t *label, const stru
     memcpy(was, label, sizeof was);
     for (int i = 0; i < d->from->values[n->in[other]].shape.n; i++)
         for (int j = 0; j < v.shape.n; j++)
-            if (n->attr.label[other][i] == was[j] && is_made(d, n, was[j])) {
+            if (n->attr.label[other][i] == was[j] &&
+                operand_find_loop(d->from, n, n->nin, was[j]) >= 0) {
                 leads[j] = true;
                 label[at] = was[j];
                 dims[at++] = v.dims[j];

@@ -2,6 +2,7 @@
 // What dimensions carry. See carry.h.
 #include "common/compile/graph/carry.h"
 
+#include "common/compile/graph/operand.h"
 // A loop of the op, as its operands have it.
 struct loop {
     bool seen;   // by an input
@@ -12,15 +13,10 @@ struct loop {
     int64_t limit, size;
 };
 
-static const struct value *get_input(const struct graph *g, const struct node *n, int k)
-{
-    return &g->values[n->in[k]];
-}
-
 static int read_loops(struct graph *g, const struct node *n, struct loop loop[CARRY_LOOPS])
 {
     for (int k = 0; k < n->nin; k++) {
-        const struct value *v = get_input(g, n, k);
+        const struct value *v = get_operand(g, n, k);
         for (int d = 0; d < v->shape.n; d++) {
             struct loop *l = &loop[n->attr.label[k][d]];
             if (g->phase == PHASE_FORWARD && l->seen && l->limit != v->limit[d])
@@ -63,7 +59,7 @@ static int find_ordered(const struct graph *g, const struct node *n)
     if (op_order(n->op) == ORDER_FIRST)
         return n->nin - 1;
     for (int k = 1; k < n->nin; k++)
-        if (get_input(g, n, k)->shape.n > get_input(g, n, widest)->shape.n)
+        if (get_operand(g, n, k)->shape.n > get_operand(g, n, widest)->shape.n)
             widest = k;
     return widest;
 }
@@ -72,7 +68,7 @@ static int find_ordered(const struct graph *g, const struct node *n)
 static bool takes_index(const struct graph *g, const struct node *n, int k, int d,
                         const struct loop *l)
 {
-    const struct value *v = get_input(g, n, k);
+    const struct value *v = get_operand(g, n, k);
     switch (op_order(n->op)) {
     case ORDER_NONE:
     case ORDER_ROW:
@@ -99,7 +95,7 @@ static void note(struct graph *g, const char **at, const char *text, const struc
 static void note_order(struct graph *g, const struct node *n, const struct loop loop[CARRY_LOOPS])
 {
     for (int k = 0; k < n->nin; k++) {
-        const struct value *v = get_input(g, n, k);
+        const struct value *v = get_operand(g, n, k);
         for (int d = 0; d < v->shape.n; d++) {
             const struct loop *l = &loop[n->attr.label[k][d]];
             bool row =
@@ -123,7 +119,7 @@ static bool keeps_shares(const struct graph *g, const struct node *n)
 {
     int shares = 0, samples = 0;
     for (int k = 0; k < n->nin; k++) {
-        const struct value *v = get_input(g, n, k);
+        const struct value *v = get_operand(g, n, k);
         shares += v->share;
         for (int d = 0; d < v->shape.n && !v->share; d++)
             samples += v->born[d] == DIM_BATCH;
@@ -142,7 +138,7 @@ static bool keeps_shares(const struct graph *g, const struct node *n)
     case OP_MATMUL:
         return shares == 1 && !samples;
     case OP_DIV:
-        return shares == 1 && get_input(g, n, 0)->share && !samples;
+        return shares == 1 && get_operand(g, n, 0)->share && !samples;
     default:
         return false;
     }
@@ -155,7 +151,7 @@ static void note_shares(struct graph *g, const struct node *n, const struct loop
     const char *what = NULL;
     int samples = 0;
     for (int k = 0; k < n->nin; k++)
-        shares |= get_input(g, n, k)->share;
+        shares |= get_operand(g, n, k)->share;
     for (int i = 0; i < CARRY_LOOPS && !op_is(n->op, OP_OWN_LOOPS); i++)
         adds |= loop[i].born == DIM_BATCH && !loop[i].made;
     for (int d = 0; d < v->shape.n; d++)
@@ -188,14 +184,6 @@ int carry_dims(struct graph *g, const struct node *n)
 
 // ---- padding -----------------------------------------------------------------------------------
 
-static bool has_loop(const struct graph *g, const struct node *n, int k, int label)
-{
-    for (int d = 0; d < get_input(g, n, k)->shape.n; d++)
-        if (n->attr.label[k][d] == label)
-            return true;
-    return false;
-}
-
 // Of zeros in the padding of the operands that have it. What is not here is taken to make others.
 bool carry_keeps_zeros(const struct graph *g, const struct node *n, int d)
 {
@@ -220,9 +208,9 @@ bool carry_keeps_zeros(const struct graph *g, const struct node *n, int d)
         return true;
     case OP_ADD:
     case OP_SUB:
-        return has_loop(g, n, 0, label) && has_loop(g, n, 1, label);
+        return operand_find_loop(g, n, 0, label) >= 0 && operand_find_loop(g, n, 1, label) >= 0;
     case OP_DIV: // its divisors are no zeros
-        return has_loop(g, n, 0, label);
+        return operand_find_loop(g, n, 0, label) >= 0;
     case OP_SOFTMAX: // attr.limit
         return d == g->values[n->out[0]].shape.n - 1;
     default:

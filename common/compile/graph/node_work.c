@@ -2,6 +2,7 @@
 // How much one node works; see node_work.h.
 #include "common/compile/graph/node_work.h"
 
+#include "common/compile/graph/operand.h"
 #include "common/compile/graph/optable.h"
 
 struct shapes { // of an op's operands, as one device sees them
@@ -12,7 +13,7 @@ static void find_shapes(const struct graph *g, const struct mesh *m, const struc
                         struct shapes *s)
 {
     for (int k = 0; k < n->nin + n->nout; k++) {
-        const struct value *v = &g->values[k < n->nin ? n->in[k] : n->out[k - n->nin]];
+        const struct value *v = get_operand(g, n, k);
         struct shape *to = k < n->nin ? &s->in[k] : &s->out[k - n->nin];
         *to = m ? spec_local(&v->spec, m, &v->shape) : v->shape;
     }

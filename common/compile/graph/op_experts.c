@@ -2,38 +2,25 @@
 // What the ops of experts mean to the compiler. See op_experts.h.
 #include "common/compile/graph/op_experts.h"
 
+#include "common/compile/graph/operand.h"
 #include "common/op/chain.h"
 #include "common/op/gemm.h"
 #include "common/op/route.h"
 
-static const struct value *get_operand(const struct graph *g, const struct node *n, int k)
-{
-    return &g->values[k < n->nin ? n->in[k] : n->out[k - n->nin]];
-}
-
-static const struct value *get_input(const struct graph *g, const struct node *n, int k)
-{
-    return &g->values[n->in[k]];
-}
-
-static const char *get_name(const struct value *v)
-{
-    return v->name ? v->name : "a value";
-}
-
 int experts_infer_topk(const struct graph *g, const struct node *n, struct err *e)
 {
     bool grad = n->op == OP_TOPK_GRAD;
-    const struct value *wide = grad ? &g->values[n->out[0]] : get_input(g, n, 0);
-    const struct value *narrow = grad ? get_input(g, n, 0) : &g->values[n->out[0]];
+    const struct value *wide = grad ? &g->values[n->out[0]] : get_operand(g, n, 0);
+    const struct value *narrow = grad ? get_operand(g, n, 0) : &g->values[n->out[0]];
     bool same = wide->shape.n == narrow->shape.n && wide->shape.n > 0;
     for (int d = 0; same && d < wide->shape.n - 1; d++)
         same = wide->shape.dim[d] == narrow->shape.dim[d];
     if (!same || narrow->shape.dim[narrow->shape.n - 1] > wide->shape.dim[wide->shape.n - 1])
         return err_set(e, ERR_INTERNAL, "%s: %s has not the rows of %s", op_name(n->op),
-                       get_name(narrow), get_name(wide));
-    if (!grad && n->nin > 1 && !shape_equal(&get_input(g, n, 1)->shape, &wide->shape))
-        return err_set(e, ERR_INTERNAL, "topk: it is asked by what is not like %s", get_name(wide));
+                       operand_name(narrow), operand_name(wide));
+    if (!grad && n->nin > 1 && !shape_equal(&get_operand(g, n, 1)->shape, &wide->shape))
+        return err_set(e, ERR_INTERNAL, "topk: it is asked by what is not like %s",
+                       operand_name(wide));
     return 0;
 }
 
@@ -42,7 +29,7 @@ int experts_infer_slots(const struct graph *g, const struct node *n, struct err 
     struct op_call c = {.attr = &n->attr};
     struct route route;
     for (int k = 0; k < n->nin; k++)
-        c.in[k].shape = get_input(g, n, k)->shape;
+        c.in[k].shape = get_operand(g, n, k)->shape;
     for (int k = 0; k < n->nout; k++)
         c.out[k].shape = g->values[n->out[k]].shape;
     if (!route_of(&c, &route) || route.capacity < 1 || route.capacity > INT32_MAX / route.experts)
@@ -82,7 +69,7 @@ int experts_infer_dispatch(const struct graph *g, const struct node *n, struct e
     if (x->n != 3 || y->n != 4 || x->dim[0] != y->dim[0] * s->group || y->dim[1] != s->experts ||
         y->dim[2] != s->capacity || x->dim[2] != y->dim[3])
         return err_set(e, ERR_INTERNAL, "%s: %s has not the places of %s", op_name(n->op),
-                       get_name(places), get_name(tokens));
+                       operand_name(places), operand_name(tokens));
     return 0;
 }
 
@@ -90,9 +77,9 @@ void experts_place_dispatch(const struct graph *g, const struct node *n, const s
                             struct op_attr *attr)
 {
     enum { EXPERT = 1, PLACE = 2 };
-    int k = find_places_operand(n), places = k < n->nin ? n->in[k] : n->out[k - n->nin];
+    const struct value *places = get_operand(g, n, find_places_operand(n));
     int64_t start[MAX_DIMS];
-    spec_start(&g->values[places].spec, at->mesh, &g->values[places].shape, at->rank, start);
+    spec_start(&places->spec, at->mesh, &places->shape, at->rank, start);
     attr->slots.first.expert = start[EXPERT];
     attr->slots.first.place = start[PLACE];
 }
@@ -103,8 +90,8 @@ int experts_infer_product(const struct graph *g, const struct node *n, struct er
 {
     const struct op_attr attr = linear_product(&n->attr, n->nin);
     const struct op_slots *s = &n->attr.slots;
-    const struct shape *a = &get_input(g, n, 0)->shape, *b = &get_input(g, n, 1)->shape,
-                       *chosen = &get_input(g, n, 2)->shape;
+    const struct shape *a = &get_operand(g, n, 0)->shape, *b = &get_operand(g, n, 1)->shape,
+                       *chosen = &get_operand(g, n, 2)->shape;
     struct gemm gemm;
     if (a->n != 4 || chosen->n != 2 ||
         !gemm_from_labels(&attr, a, b, &g->values[n->out[0]].shape, &gemm) || gemm.trans_a ||
@@ -112,7 +99,7 @@ int experts_infer_product(const struct graph *g, const struct node *n, struct er
         a->dim[2] != s->capacity || chosen->dim[0] != a->dim[1] * s->group ||
         chosen->dim[1] != s->experts)
         return err_set(e, ERR_INTERNAL, "%s: %s has not the places of %s", op_name(n->op),
-                       get_name(get_input(g, n, 0)), get_name(get_input(g, n, 2)));
+                       operand_name(get_operand(g, n, 0)), operand_name(get_operand(g, n, 2)));
     return 0;
 }
 
@@ -120,7 +107,7 @@ void experts_place_product(const struct graph *g, const struct node *n, const st
                            struct op_attr *attr)
 {
     enum { EXPERT, GROUP, PLACE };
-    const struct value *a = get_input(g, n, 0);
+    const struct value *a = get_operand(g, n, 0);
     int64_t start[MAX_DIMS];
     spec_start(&a->spec, at->mesh, &a->shape, at->rank, start);
     attr->slots.first.expert = start[EXPERT];

@@ -4,29 +4,20 @@
 
 #include "common/compile/graph/op_experts.h"
 #include "common/compile/graph/op_scratch.h"
+#include "common/compile/graph/operand.h"
 #include "common/op/attention.h"
 #include "common/op/chain.h"
 #include "common/op/gemm.h"
 #include "common/op/parts.h"
 #include "common/op/widen.h"
 
-static const char *name_value(const struct value *v)
-{
-    return v->name ? v->name : "a value";
-}
-
-static const struct value *get_input(const struct graph *g, const struct node *n, int k)
-{
-    return &g->values[n->in[k]];
-}
-
 static int want_dtype(const struct graph *g, const struct node *n, int k, enum dtype t,
                       struct err *e)
 {
-    const struct value *v = &g->values[k < n->nin ? n->in[k] : n->out[k - n->nin]];
+    const struct value *v = get_operand(g, n, k);
     if (v->dtype == t)
         return 0;
-    return err_set(e, ERR_INTERNAL, "%s: %s is %s, not %s", op_name(n->op), name_value(v),
+    return err_set(e, ERR_INTERNAL, "%s: %s is %s, not %s", op_name(n->op), operand_name(v),
                    dtype_name(v->dtype), dtype_name(t));
 }
 
@@ -52,7 +43,7 @@ static int infer_alike(const struct graph *g, const struct node *n, struct err *
 {
     int rc = 0;
     for (int k = 1; k < n->nin + n->nout && !rc; k++)
-        rc = want_dtype(g, n, k, get_input(g, n, 0)->dtype, e);
+        rc = want_dtype(g, n, k, get_operand(g, n, 0)->dtype, e);
     return rc;
 }
 
@@ -66,10 +57,10 @@ static int infer_matmul(const struct graph *g, const struct node *n, struct err 
 {
     struct gemm gemm;
     const struct value *out = &g->values[n->out[0]];
-    if (!gemm_from_labels(&n->attr, &get_input(g, n, 0)->shape, &get_input(g, n, 1)->shape,
+    if (!gemm_from_labels(&n->attr, &get_operand(g, n, 0)->shape, &get_operand(g, n, 1)->shape,
                           &out->shape, &gemm))
         return err_set(e, ERR_UNSUPPORTED, "matmul of %s and %s needs a transpose",
-                       name_value(get_input(g, n, 0)), name_value(get_input(g, n, 1)));
+                       operand_name(get_operand(g, n, 0)), operand_name(get_operand(g, n, 1)));
     return 0;
 }
 
@@ -77,13 +68,13 @@ static int infer_matmul(const struct graph *g, const struct node *n, struct err 
 static int want_rows(const struct graph *g, const struct node *n, int k, const struct value *rows,
                      struct err *e)
 {
-    const struct value *v = get_input(g, n, k);
+    const struct value *v = get_operand(g, n, k);
     bool same = v->shape.n == rows->shape.n - 1;
     for (int d = 0; same && d < v->shape.n; d++)
         same = v->shape.dim[d] == rows->shape.dim[d];
     return same ? 0
                 : err_set(e, ERR_INTERNAL, "%s: %s has not the rows of %s", op_name(n->op),
-                          name_value(v), name_value(rows));
+                          operand_name(v), operand_name(rows));
 }
 
 // Checks ops over rows: operands with one number for each row are f32, whatever the rows are.
@@ -91,18 +82,18 @@ static int infer_rows(const struct graph *g, const struct node *n, struct err *e
 {
     int rc = 0;
     for (int k = 1; k < n->nin && !rc; k++) {
-        rc = want_rows(g, n, k, get_input(g, n, 0), e);
+        rc = want_rows(g, n, k, get_operand(g, n, 0), e);
         if (!rc)
             rc = want_dtype(g, n, k, DT_F32, e);
     }
     if (rc || n->op == OP_ROW_ARGMAX)
         return rc;
-    return want_outputs(g, n, n->op == OP_ROW_EXP_MUL ? get_input(g, n, 0)->dtype : DT_F32, e);
+    return want_outputs(g, n, n->op == OP_ROW_EXP_MUL ? get_operand(g, n, 0)->dtype : DT_F32, e);
 }
 
 static int infer_pick(const struct graph *g, const struct node *n, struct err *e)
 {
-    int rc = want_rows(g, n, 1, get_input(g, n, 0), e);
+    int rc = want_rows(g, n, 1, get_operand(g, n, 0), e);
     return rc ? rc : want_outputs(g, n, DT_F32, e);
 }
 
@@ -118,13 +109,13 @@ static int infer_update(const struct graph *g, const struct node *n, struct err 
 {
     int copy = op_outputs(n->op);
     const struct value *last = &g->values[n->out[n->nout - 1]];
-    if (n->nout > copy && !shape_equal(&last->shape, &get_input(g, n, 0)->shape))
-        return err_set(e, ERR_INTERNAL, "%s: %s is no copy of %s", op_name(n->op), name_value(last),
-                       name_value(get_input(g, n, 0)));
+    if (n->nout > copy && !shape_equal(&last->shape, &get_operand(g, n, 0)->shape))
+        return err_set(e, ERR_INTERNAL, "%s: %s is no copy of %s", op_name(n->op),
+                       operand_name(last), operand_name(get_operand(g, n, 0)));
     for (int k = 1; k < n->nin - 2; k++)
-        if (!shape_equal(&get_input(g, n, k)->shape, &get_input(g, n, 0)->shape))
+        if (!shape_equal(&get_operand(g, n, k)->shape, &get_operand(g, n, 0)->shape))
             return err_set(e, ERR_INTERNAL, "%s: %s is not of the shape of %s", op_name(n->op),
-                           name_value(get_input(g, n, k)), name_value(get_input(g, n, 0)));
+                           operand_name(get_operand(g, n, k)), operand_name(get_operand(g, n, 0)));
     return 0;
 }
 
@@ -135,30 +126,30 @@ static int infer_update(const struct graph *g, const struct node *n, struct err 
 static int want_loops(const struct graph *g, const struct node *n, int k, int from, int to,
                       struct err *e)
 {
-    const struct value *v = &g->values[k < n->nin ? n->in[k] : n->out[k - n->nin]];
-    const struct value *like = get_input(g, n, 0);
+    const struct value *v = get_operand(g, n, k);
+    const struct value *like = get_operand(g, n, 0);
     bool same = v->shape.n == to - from;
     for (int d = from; same && d < to; d++)
         same = n->attr.label[k][d - from] == n->attr.label[0][d] &&
                v->shape.dim[d - from] == like->shape.dim[d];
     return same ? 0
                 : err_set(e, ERR_INTERNAL, "%s: %s has not the loops of %s", op_name(n->op),
-                          name_value(v), name_value(like));
+                          operand_name(v), operand_name(like));
 }
 
 // A row of the first input is on one device.
 static int want_whole(const struct graph *g, const struct node *n, struct err *e)
 {
-    const struct value *v = get_input(g, n, 0);
+    const struct value *v = get_operand(g, n, 0);
     if (v->shape.n > 0 && v->spec.dim[v->shape.n - 1].n == 0)
         return 0;
-    return err_set(e, ERR_INTERNAL, "%s: rows of %s are cut", op_name(n->op), name_value(v));
+    return err_set(e, ERR_INTERNAL, "%s: rows of %s are cut", op_name(n->op), operand_name(v));
 }
 
 // The first `wide` inputs and the outputs are alike, the rest vectors.
 static int infer_norm_fused(const struct graph *g, const struct node *n, struct err *e)
 {
-    int wide = n->op == OP_ADD_NORM ? 2 : 3, dims = get_input(g, n, 0)->shape.n;
+    int wide = n->op == OP_ADD_NORM ? 2 : 3, dims = get_operand(g, n, 0)->shape.n;
     int rc = want_whole(g, n, e);
     for (int k = 0; k < n->nin + n->nout && !rc; k++) {
         bool vector = k >= wide && k < n->nin;
@@ -170,7 +161,7 @@ static int infer_norm_fused(const struct graph *g, const struct node *n, struct 
 // The last input is the weight: it and the sums are vectors, all others are alike.
 static int infer_norm_grads(const struct graph *g, const struct node *n, struct err *e)
 {
-    int dims = get_input(g, n, 0)->shape.n, sums = n->nin + 1;
+    int dims = get_operand(g, n, 0)->shape.n, sums = n->nin + 1;
     if (n->nin > 4 || n->nout > 4)
         return err_set(e, ERR_INTERNAL, "%s: %d inputs, %d outputs", op_name(n->op), n->nin,
                        n->nout);
@@ -179,7 +170,7 @@ static int infer_norm_grads(const struct graph *g, const struct node *n, struct 
         bool vector = k == n->nin - 1 || k >= sums;
         rc = want_loops(g, n, k, vector ? dims - 1 : 0, dims, e);
     }
-    return rc ? rc : want_dtype(g, n, n->nin - 1, get_input(g, n, 0)->dtype, e);
+    return rc ? rc : want_dtype(g, n, n->nin - 1, get_operand(g, n, 0)->dtype, e);
 }
 
 // The first input is the rows, and the last output of the two gradients has rows like them. All other
@@ -187,9 +178,9 @@ static int infer_norm_grads(const struct graph *g, const struct node *n, struct 
 // which is a scalar.
 static int infer_row_loss(const struct graph *g, const struct node *n, struct err *e)
 {
-    int dims = get_input(g, n, 0)->shape.n, last = n->nin + n->nout - 1;
+    int dims = get_operand(g, n, 0)->shape.n, last = n->nin + n->nout - 1;
     bool grad = n->op == OP_ROW_LOSS_GRAD, both = n->op == OP_ROW_LOSS_BOTH;
-    enum dtype t = get_input(g, n, 0)->dtype;
+    enum dtype t = get_operand(g, n, 0)->dtype;
     int rc = grad ? 0 : want_whole(g, n, e);
     for (int k = 1; k <= last && !rc; k++) {
         bool row = k == last && (grad || both), scalar = both && k == 2;
@@ -211,8 +202,9 @@ static double flops_matmul(const struct node *n, const struct shape *in, const s
 // The rows of a gradient of EMBED are of one dtype, which the output has too unless it is a sum in f32.
 static int infer_embed_grad(const struct graph *g, const struct node *n, struct err *e)
 {
-    return g->values[n->out[0]].dtype == DT_F32 ? 0
-                                                : want_outputs(g, n, get_input(g, n, 1)->dtype, e);
+    return g->values[n->out[0]].dtype == DT_F32
+               ? 0
+               : want_outputs(g, n, get_operand(g, n, 1)->dtype, e);
 }
 
 // Dimensions of what attention reads.
@@ -220,16 +212,16 @@ enum { ATT_BATCH, ATT_SEQ, ATT_HEADS, ATT_WIDTH };
 
 static int infer_rotary(const struct graph *g, const struct node *n, struct err *e)
 {
-    const struct shape *x = &get_input(g, n, 0)->shape, *positions = &get_input(g, n, 1)->shape;
+    const struct shape *x = &get_operand(g, n, 0)->shape, *positions = &get_operand(g, n, 1)->shape;
     int heads = x->n - 1 - positions->n, packed = n->op == OP_ROTARY_PACKED;
     if (heads < 2 * packed || heads > 1 + packed || x->dim[x->n - 1] % 2)
         return err_set(e, ERR_INTERNAL, "rotary: %s is no even row a position, nor heads of such",
-                       name_value(get_input(g, n, 0)));
+                       operand_name(get_operand(g, n, 0)));
     if (n->attr.rotary.sweep && heads != 1)
         return err_set(e, ERR_INTERNAL,
                        "rotary: a sweep over the heads of %s, which has none or several",
-                       name_value(get_input(g, n, 0)));
-    return want_outputs(g, n, get_input(g, n, 0)->dtype, e);
+                       operand_name(get_operand(g, n, 0)));
+    return want_outputs(g, n, get_operand(g, n, 0)->dtype, e);
 }
 
 static int infer_attention(const struct graph *g, const struct node *n, struct err *e)
@@ -241,7 +233,7 @@ static int infer_attention(const struct graph *g, const struct node *n, struct e
         return err_set(e, ERR_INTERNAL, "%s: %d inputs, %d outputs", op_name(n->op), n->nin,
                        n->nout);
     for (int k = 0; k < n->nin + n->nout; k++) {
-        const struct value *v = &g->values[k < n->nin ? n->in[k] : n->out[k - n->nin]];
+        const struct value *v = get_operand(g, n, k);
         *(k < n->nin ? &c.in[k] : &c.out[k - n->nin]) = (struct tensor){NULL, v->dtype, v->shape};
     }
     if (!attention_takes(&c, &o))
@@ -287,29 +279,29 @@ static int infer_drawn(const struct graph *g, const struct node *n, struct err *
     int place = n->attr.draw.place - 1, at = n->op == OP_DROPOUT ? 2 : 1;
     if (out->shape.n < 1)
         return err_set(e, ERR_INTERNAL, "%s: a single number is drawn", op_name(n->op));
-    const struct value *positions = n->nin > at ? get_input(g, n, at) : NULL;
+    const struct value *positions = n->nin > at ? get_operand(g, n, at) : NULL;
     if (positions ? positions->shape.n < 1 || place < 0 || place >= out->shape.n - 1 ||
                         n->attr.label[at][positions->shape.n - 1] != n->attr.label[n->nin][place]
                   : place >= 0)
         return err_set(e, ERR_INTERNAL, "%s: positions of another dimension of %s", op_name(n->op),
-                       name_value(out));
+                       operand_name(out));
     return 0;
 }
 
 static int infer_pad(const struct graph *g, const struct node *n, struct err *e)
 {
-    const struct value *x = get_input(g, n, 0);
+    const struct value *x = get_operand(g, n, 0);
     if (n->attr.along < 0 || n->attr.along >= x->shape.n || n->attr.limit < 1)
         return err_set(e, ERR_INTERNAL, "pad: from %lld on of dimension %d of %s",
-                       (long long)n->attr.limit, n->attr.along, name_value(x));
+                       (long long)n->attr.limit, n->attr.along, operand_name(x));
     return infer_alike(g, n, e);
 }
 
 // A cache is [batch, places, ..], and so are its rows, but for how many a sample has of them.
 static int infer_append(const struct graph *g, const struct node *n, struct err *e)
 {
-    const struct value *cache = get_input(g, n, 0), *rows = get_input(g, n, 1);
-    const struct shape *at = &get_input(g, n, 2)->shape, *last = &get_input(g, n, 3)->shape;
+    const struct value *cache = get_operand(g, n, 0), *rows = get_operand(g, n, 1);
+    const struct shape *at = &get_operand(g, n, 2)->shape, *last = &get_operand(g, n, 3)->shape;
     const struct value *out = &g->values[n->out[0]];
     bool fits = cache->shape.n >= 2 && rows->shape.n == cache->shape.n && at->n == 2 &&
                 last->n == 1 && shape_equal(&out->shape, &cache->shape) &&
@@ -320,16 +312,16 @@ static int infer_append(const struct graph *g, const struct node *n, struct err 
         fits = rows->shape.dim[d] == cache->shape.dim[d];
     return fits ? 0
                 : err_set(e, ERR_INTERNAL, "append: the rows do not fit %s, or have no positions",
-                          name_value(cache));
+                          operand_name(cache));
 }
 
 static int infer_ring(const struct graph *g, const struct node *n, struct err *e)
 {
-    const struct shape *last = &get_input(g, n, 0)->shape, *out = &g->values[n->out[0]].shape;
+    const struct shape *last = &get_operand(g, n, 0)->shape, *out = &g->values[n->out[0]].shape;
     return last->n == 1 && out->n == 2 && out->dim[0] == last->dim[0]
                ? 0
                : err_set(e, ERR_INTERNAL, "ring: it is not of the samples of %s",
-                         name_value(get_input(g, n, 0)));
+                         operand_name(get_operand(g, n, 0)));
 }
 
 static int64_t find_start(const struct graph *g, int value, const struct op_at *at, int d)
@@ -378,7 +370,7 @@ static void place_heads(const struct graph *g, const struct node *n, const struc
 {
     struct attention_operands o;
     PRE(!attention_operands(n->op, n->nin, &o));
-    const struct value *q = get_input(g, n, o.q), *k = get_input(g, n, o.k);
+    const struct value *q = get_operand(g, n, o.q), *k = get_operand(g, n, o.k);
     int64_t first = find_start(g, n->in[o.q], at, q->shape.n - 2);
     attr->start = first - attr->group * find_start(g, n->in[o.k], at, k->shape.n - 2);
     attr->in_order = attr->in_order && q->spec.dim[ATT_SEQ].n == 0;
@@ -405,12 +397,12 @@ static void place_sweep(const struct graph *g, const struct node *n, const struc
 // What is wrong with an operand of steps: labels that the output lacks.
 static int check_broadcast(const struct graph *g, const struct node *n, int k, struct err *e)
 {
-    const struct value *v = get_input(g, n, k);
+    const struct value *v = get_operand(g, n, k);
     int dims = g->values[n->out[0]].shape.n;
     for (int d = 0; d < v->shape.n; d++)
         if (n->attr.label[k][d] >= dims)
             return err_set(e, ERR_INTERNAL, "%s: %s has a dimension that its output lacks",
-                           op_name(n->op), name_value(v));
+                           op_name(n->op), operand_name(v));
     return 0;
 }
 
@@ -429,7 +421,7 @@ static int infer_chain(const struct graph *g, const struct node *n, struct err *
             alike = alike && n->attr.label[n->nin + k][d] == d;
         rc = alike ? 0
                    : err_set(e, ERR_INTERNAL, "%s: %s is not like its other outputs",
-                             op_name(n->op), name_value(v));
+                             op_name(n->op), operand_name(v));
     }
     for (int k = n->op == OP_LINEAR ? 2 : 0; k < n->nin && !rc; k++)
         rc = check_broadcast(g, n, k, e);
@@ -449,38 +441,30 @@ static int infer_linear(const struct graph *g, const struct node *n, struct err 
         return rc;
     struct gemm gemm;
     struct op_attr attr = linear_product(&n->attr, n->nin);
-    if (!gemm_from_labels(&attr, &get_input(g, n, 0)->shape, &get_input(g, n, 1)->shape,
+    if (!gemm_from_labels(&attr, &get_operand(g, n, 0)->shape, &get_operand(g, n, 1)->shape,
                           &g->values[n->out[0]].shape, &gemm))
         return err_set(e, ERR_INTERNAL, "linear: %s and %s need a transpose",
-                       name_value(get_input(g, n, 0)), name_value(get_input(g, n, 1)));
+                       operand_name(get_operand(g, n, 0)), operand_name(get_operand(g, n, 1)));
     return 0;
-}
-
-static bool has_loop(const struct graph *g, const struct node *n, int k, int label)
-{
-    for (int d = 0; d < get_input(g, n, k)->shape.n; d++)
-        if (n->attr.label[k][d] == label)
-            return true;
-    return false;
 }
 
 // The second output has those loops of the product that are one input's alone, in its order.
 static int want_summed_loops(const struct graph *g, const struct node *n, struct err *e)
 {
     const struct shape *made = &g->values[n->out[0]].shape, *sum = &g->values[n->out[1]].shape;
-    int of = gemm_summed(&n->attr, &get_input(g, n, 0)->shape), at = 0;
+    int of = gemm_summed(&n->attr, &get_operand(g, n, 0)->shape), at = 0;
     bool same = sum->n > 0;
     for (int d = 0; d < made->n && same; d++) {
-        if (!has_loop(g, n, of, n->attr.label[2][d]))
+        if (operand_find_loop(g, n, of, n->attr.label[2][d]) < 0)
             continue;
-        same = !has_loop(g, n, 1 - of, n->attr.label[2][d]) && at < sum->n &&
+        same = operand_find_loop(g, n, 1 - of, n->attr.label[2][d]) < 0 && at < sum->n &&
                n->attr.label[3][at] == n->attr.label[2][d] && sum->dim[at] == made->dim[d];
         at++;
     }
     return same && at == sum->n
                ? 0
                : err_set(e, ERR_INTERNAL, "matmul_sum: %s has not the loops of %s",
-                         name_value(&g->values[n->out[1]]), name_value(get_input(g, n, of)));
+                         operand_name(&g->values[n->out[1]]), operand_name(get_operand(g, n, of)));
 }
 
 static int infer_matmul_sum(const struct graph *g, const struct node *n, struct err *e)
@@ -591,7 +575,7 @@ struct op_attr op_attr_on(const struct graph *g, const struct node *n, const str
         op_row(n->op)->place(g, n, at, &attr);
     int k = op_row(n->op)->rows - 1;
     if (k >= 0) {
-        const struct value *v = &g->values[k < n->nin ? n->in[k] : n->out[k - n->nin]];
+        const struct value *v = get_operand(g, n, k);
         int64_t start[MAX_DIMS];
         spec_start(&v->spec, at->mesh, &v->shape, at->rank, start);
         attr.start = start[v->shape.n - 1];
@@ -612,7 +596,7 @@ int op_infer(const struct graph *g, const struct node *n, struct err *e)
 {
     enum dtype t[OP_MAX_IN + OP_MAX_OUT];
     for (int k = 0; k < n->nin + n->nout; k++)
-        t[k] = g->values[k < n->nin ? n->in[k] : n->out[k - n->nin]].dtype;
+        t[k] = get_operand(g, n, k)->dtype;
     int bad = op_find_misfit(n->op, n->nin, n->nout, t);
     if (bad == OP_WRONG_NUMBER)
         return err_set(e, ERR_INTERNAL, "%s: %d inputs, %d outputs", op_name(n->op), n->nin,

@@ -6,6 +6,7 @@
 
 #include "common/base/buf.h"
 #include "common/compile/graph/carry.h"
+#include "common/compile/graph/operand.h"
 #include "common/op/attention.h"
 
 static const char *const BEHIND = "a token would see those behind it";
@@ -23,11 +24,6 @@ struct loops {
     int group[CARRY_LOOPS];
     bool made[CARRY_LOOPS]; // an output has it
 };
-
-static const struct value *get_input(const struct search *s, const struct node *n, int k)
-{
-    return &s->g->values[n->in[k]];
-}
 
 static struct value_class *get_class(const struct search *s, int value)
 {
@@ -134,7 +130,7 @@ bool token_is_positions(const struct value *v)
 static int classify_inputs(struct search *s, const struct node *n)
 {
     for (int k = 0; k < n->nin; k++) {
-        const struct value *v = get_input(s, n, k);
+        const struct value *v = get_operand(s->g, n, k);
         struct value_class *c = get_class(s, n->in[k]);
         const char *name = name_input(v);
         if (v->kind != VALUE_INPUT)
@@ -152,7 +148,7 @@ static int classify_inputs(struct search *s, const struct node *n)
 static int check_padding(const struct search *s, const struct node *n)
 {
     for (int k = 0; k < n->nin + n->nout; k++) {
-        const struct value *v = &s->g->values[k < n->nin ? n->in[k] : n->out[k - n->nin]];
+        const struct value *v = get_operand(s->g, n, k);
         for (int d = 0; d < v->shape.n; d++)
             if (v->born[d] && v->limit[d])
                 return REFUSE(s, n, "%s is padded", name_dim(s, v->dims[d]));
@@ -168,7 +164,8 @@ static bool picks_last(const struct search *s, int value)
     int at = g->values[value].producer;
     while (at >= 0 && g->nodes[at].op == OP_CAST)
         at = g->values[g->nodes[at].in[0]].producer;
-    return at >= 0 && g->nodes[at].op == OP_EQUAL && token_is_last(get_input(s, &g->nodes[at], 1));
+    return at >= 0 && g->nodes[at].op == OP_EQUAL &&
+           token_is_last(get_operand(s->g, &g->nodes[at], 1));
 }
 
 // ---- what a node is of -------------------------------------------------------------------------
@@ -178,7 +175,7 @@ static int join_kinds(const struct search *s, const struct node *n, struct value
     bool has[CLASS_PLACES + 1] = {false};
     for (int k = 0; k < n->nin; k++) {
         const struct value_class *c = get_class(s, n->in[k]);
-        const int by = get_input(s, n, k)->producer;
+        const int by = get_operand(s->g, n, k)->producer;
         if (by >= 0 && s->g->nodes[by].op == OP_SLOTS)
             return REFUSE(s, n, "how often experts were chosen is read: %s", BEHIND);
         if (c->kind == CLASS_PLACES && has[CLASS_PLACES] && out->slots != c->slots)
@@ -200,14 +197,14 @@ static int read_loops(const struct search *s, const struct node *n, struct loops
 {
     for (int k = 0; k < n->nin; k++) {
         const struct value_class *c = get_class(s, n->in[k]);
-        for (int d = 0; d < get_input(s, n, k)->shape.n; d++) {
+        for (int d = 0; d < get_operand(s->g, n, k)->shape.n; d++) {
             const int at = n->attr.label[k][d];
             const enum along along = c->dim[d].along;
             if (!along)
                 continue;
             if (l->along[at] && l->along[at] != along)
                 return REFUSE(s, n, "%s is tied with another dimension of the data",
-                              name_dim(s, get_input(s, n, k)->dims[d]));
+                              name_dim(s, get_operand(s->g, n, k)->dims[d]));
             if (along == ALONG_KEYS)
                 l->group[at] =
                     l->along[at] ? join_groups(s, l->group[at], c->dim[d].group) : c->dim[d].group;
@@ -226,7 +223,7 @@ static int check_ties(const struct search *s, const struct node *n, enum token_c
 {
     for (int k = 0; k < n->nin; k++) {
         const struct value_class *c = get_class(s, n->in[k]);
-        const struct value *v = get_input(s, n, k);
+        const struct value *v = get_operand(s->g, n, k);
         int indexed = 0;
         for (int d = 0; d < v->shape.n; d++) {
             const int at = n->attr.label[k][d];
@@ -257,10 +254,8 @@ struct sight {
 static struct sight get_sight(const struct search *s, const struct node *n, int k, int label)
 {
     const struct value_class *c = get_class(s, n->in[k]);
-    for (int d = 0; d < get_input(s, n, k)->shape.n; d++)
-        if (n->attr.label[k][d] == label)
-            return (struct sight){true, c->dim[d].holds, c->dim[d].window};
-    return (struct sight){0};
+    const int d = operand_find_loop(s->g, n, k, label);
+    return d < 0 ? (struct sight){0} : (struct sight){true, c->dim[d].holds, c->dim[d].window};
 }
 
 // 0 is no window.
@@ -404,7 +399,7 @@ static int check_sums(const struct search *s, const struct node *n, enum token_c
                       const struct loops *l)
 {
     for (int k = 0; k < n->nin; k++)
-        for (int d = 0; d < get_input(s, n, k)->shape.n; d++) {
+        for (int d = 0; d < get_operand(s->g, n, k)->shape.n; d++) {
             const int at = n->attr.label[k][d];
             if (!l->along[at] || l->made[at])
                 continue;
@@ -418,7 +413,7 @@ static int check_sums(const struct search *s, const struct node *n, enum token_c
                 both.holds = UNSEEN_WILD;
             if (!adds || l->along[at] != ALONG_KEYS || kind != CLASS_QUERIES ||
                 both.holds != UNSEEN_ZERO)
-                return refuse_sum(s, n, l->along[at], get_input(s, n, k)->dims[d], both.holds);
+                return refuse_sum(s, n, l->along[at], get_operand(s->g, n, k)->dims[d], both.holds);
             read_group(s, l->group[at], both.window);
         }
     return 0;
@@ -429,7 +424,7 @@ static int find_widest(const struct search *s, const struct node *n)
 {
     int widest = 0;
     for (int k = 1; k < n->nin; k++)
-        if (get_input(s, n, k)->shape.n > get_input(s, n, widest)->shape.n)
+        if (get_operand(s->g, n, k)->shape.n > get_operand(s->g, n, widest)->shape.n)
             widest = k;
     return widest;
 }
@@ -440,7 +435,7 @@ static int check_order(const struct search *s, const struct node *n, int *over)
 {
     const enum op_order order = op_order(n->op);
     int k = order == ORDER_FIRST ? n->nin - 1 : find_widest(s, n);
-    const struct value *v = get_input(s, n, k);
+    const struct value *v = get_operand(s->g, n, k);
     int d = order == ORDER_FIRST ? 0 : v->shape.n - 1;
     *over = -1;
     if (order == ORDER_ALL)
@@ -507,8 +502,8 @@ static int classify_plain(struct search *s, const struct node *n)
         struct value_class made = c;
         const struct value *v = &s->g->values[n->out[k]];
         rc = name_loops(s, n, k, &l, &made);
-        made.positions =
-            moves && (token_is_positions(get_input(s, n, 0)) || get_class(s, n->in[0])->positions);
+        made.positions = moves && (token_is_positions(get_operand(s->g, n, 0)) ||
+                                   get_class(s, n->in[0])->positions);
         for (int d = 0; d < v->shape.n && made.kind == CLASS_QUERIES; d++) {
             if (made.dim[d].along != ALONG_KEYS)
                 continue;

@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#include "common/compile/graph/operand.h"
+
 enum { NONE = -1, PARTS = -2 };
 
 struct copies {
@@ -54,8 +56,8 @@ static bool is_cast(const struct copies *c, const struct node *n)
         return false;
     const struct value *from = &g->values[n->in[0]], *to = &g->values[n->out[0]];
     return from->kind == VALUE_PARAM && to->dtype == DT_BF16 && n->attr.scale == 1 &&
-           memcmp(n->attr.label[0], n->attr.label[1], sizeof n->attr.label[0]) == 0 &&
-           spec_equal(&from->spec, &to->spec) && may_keep(c, n->in[0], n->stages);
+           operand_same_loops(n, 0, 1) && spec_equal(&from->spec, &to->spec) &&
+           may_keep(c, n->in[0], n->stages);
 }
 
 // The cast's output becomes the copy, or stands for the one that there is: a parameter that two

@@ -23,20 +23,11 @@ static const struct value *get_output(const struct graph *g, const struct node *
     return &g->values[n->out[0]];
 }
 
-// The dimension of the output that a label is; −1: it has none.
-static int find_dim(const struct graph *g, const struct node *n, int label)
-{
-    for (int d = 0; d < get_output(g, n)->shape.n; d++)
-        if (n->attr.label[n->nin][d] == label)
-            return d;
-    return -1;
-}
-
 static void take_input(const struct graph *g, const struct node *n, int k, int reg, struct form *f)
 {
     f->value[reg] = n->in[k];
     for (int d = 0; d < g->values[n->in[k]].shape.n; d++)
-        f->label[reg][d] = (int8_t)find_dim(g, n, n->attr.label[k][d]);
+        f->label[reg][d] = (int8_t)operand_find_loop(g, n, n->nin, n->attr.label[k][d]);
 }
 
 // Writes a node as a form. False unless it is an elementwise op, a product or fused of these.
@@ -153,7 +144,7 @@ static void copy_product_input(const struct graph *g, const struct node *n, int 
 {
     to->in[k] = n->in[k];
     for (int d = 0; d < g->values[n->in[k]].shape.n; d++) {
-        int label = n->attr.label[k][d], dim = find_dim(g, n, label);
+        int label = n->attr.label[k][d], dim = operand_find_loop(g, n, n->nin, label);
         if (dim < 0 && name[label] < 0)
             name[label] = to->attr.labels++;
         to->attr.label[k][d] = (int8_t)(dim < 0 ? name[label] : dim);

@@ -2,8 +2,6 @@
 // What a fusion asks of the graph, and how it puts one node in the place of two. See fuse_match.h.
 #include "common/compile/program/fuse_match.h"
 
-#include <string.h>
-
 int fuse_find_present(const struct fuse *f, int node)
 {
     while (f->into[node] != node)
@@ -30,7 +28,7 @@ static bool touches_pinned(const struct fuse *f, const struct node *n)
 static bool can_fuse(const struct fuse *f, const struct node *n)
 {
     for (int k = 0; k < n->nin + n->nout; k++) {
-        const struct value *v = &f->g->values[k < n->nin ? n->in[k] : n->out[k - n->nin]];
+        const struct value *v = get_operand(f->g, n, k);
         if (!f->dtypes[v->dtype] || spec_partial(&v->spec))
             return false;
     }
@@ -103,15 +101,10 @@ int fuse_producer(const struct fuse *f, int node, int k)
     return by >= 0 && f->g->nodes[by].scope == f->g->nodes[node].scope ? by : -1;
 }
 
-bool fuse_same_loops(const struct node *n, int j, int k)
-{
-    return memcmp(n->attr.label[j], n->attr.label[k], sizeof n->attr.label[j]) == 0;
-}
-
 bool fuse_adds_alike(const struct graph *g, const struct node *n)
 {
-    bool alike = n->kind == NODE_OP && n->op == OP_ADD && fuse_same_loops(n, 0, 2) &&
-                 fuse_same_loops(n, 1, 2);
+    bool alike = n->kind == NODE_OP && n->op == OP_ADD && operand_same_loops(n, 0, 2) &&
+                 operand_same_loops(n, 1, 2);
     const struct value *out = alike ? &g->values[n->out[0]] : NULL;
     for (int k = 0; k < 2 && alike; k++) {
         const struct value *in = &g->values[n->in[k]];

@@ -2,6 +2,7 @@
 // What the fusions share: each looks at one node and, if those around it match, puts one node in
 // their place. Inside program/ only.
 #pragma once
+#include "common/compile/graph/operand.h"
 #include "common/compile/program/program.h"
 
 struct fuse {
@@ -48,8 +49,6 @@ bool fuse_takes_sum(const struct fuse *f, int node, int sum);
 bool fuse_sums_beside(const struct fuse *f, int product, int sum);
 // Whether all that node b reads is on its stages before node a, or made by it.
 bool fuse_ready_at(const struct fuse *f, int b, int a);
-// Whether operands j and k (outputs count on from the inputs) run over the same loops.
-bool fuse_same_loops(const struct node *n, int j, int k);
 // Whether a node adds two tensors of the output's own shape and cuts, element by element.
 bool fuse_adds_alike(const struct graph *g, const struct node *n);
 // The node that a node has become a part of; itself: of none.

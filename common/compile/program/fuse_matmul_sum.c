@@ -9,15 +9,6 @@
 
 #include "common/compile/program/fuse_match.h"
 
-// Returns the dimension of value v that has a label; −1: none has.
-static int find_label(const struct graph *g, int v, const int8_t *labels, int label)
-{
-    for (int d = 0; d < g->values[v].shape.n; d++)
-        if (labels[d] == label)
-            return d;
-    return -1;
-}
-
 // Writes down the product's labels of those loops of its output that are input k's; their number, or
 // −1: the other input has one of them as well.
 static int list_own_loops(const struct graph *g, const struct node *product, int k, int8_t *own)
@@ -25,9 +16,9 @@ static int list_own_loops(const struct graph *g, const struct node *product, int
     int n = 0;
     for (int d = 0; d < g->values[product->out[0]].shape.n; d++) {
         int label = product->attr.label[2][d];
-        if (find_label(g, product->in[k], product->attr.label[k], label) < 0)
+        if (operand_find_loop(g, product, k, label) < 0)
             continue;
-        if (find_label(g, product->in[1 - k], product->attr.label[1 - k], label) >= 0)
+        if (operand_find_loop(g, product, 1 - k, label) >= 0)
             return -1;
         own[n++] = (int8_t)label;
     }
@@ -41,7 +32,7 @@ static bool sums_input(const struct graph *g, const struct node *product, int k,
     bool same =
         sum->op == OP_SUM && sum->attr.scale == 1 && n > 0 && g->values[sum->out[0]].shape.n == n;
     for (int i = 0; i < n && same; i++) {
-        int d = find_label(g, product->in[k], product->attr.label[k], own[i]);
+        int d = operand_find_loop(g, product, k, own[i]);
         same = sum->attr.label[1][i] == sum->attr.label[0][d];
     }
     return same;

@@ -31,7 +31,7 @@ int fuse_add_norm(struct fuse *f, int node)
     struct graph *g = f->g;
     const struct node *norm = &g->nodes[node];
     int at = norm->kind == NODE_OP && norm->op == OP_NORM ? fuse_near(f, node, 0) : -1;
-    if (at < 0 || !fuse_adds_alike(g, &g->nodes[at]) || !fuse_same_loops(norm, 0, norm->nin) ||
+    if (at < 0 || !fuse_adds_alike(g, &g->nodes[at]) || !operand_same_loops(norm, 0, norm->nin) ||
         !same_layout(g, norm->in[0], norm->out[0]))
         return -1;
     int place = fuse_place(f, at, node);
@@ -64,7 +64,7 @@ static bool is_alike(const struct graph *g, const struct node *grad)
 {
     bool same = true;
     for (int k = 0; k < 2; k++)
-        same = same && fuse_same_loops(grad, k, grad->nin) &&
+        same = same && operand_same_loops(grad, k, grad->nin) &&
                same_layout(g, grad->in[k], grad->out[0]);
     return same;
 }
@@ -122,7 +122,7 @@ static int find_sum(const struct fuse *f, int grad, enum op op, int value)
             continue;
         bool weight = op == OP_NORM_WEIGHT_GRAD;
         bool same = weight ? n->in[0] == of->in[of->nin - 3] && n->in[1] == of->in[of->nin - 2] &&
-                                 fuse_same_loops(n, 0, 1) && n->attr.eps == of->attr.eps &&
+                                 operand_same_loops(n, 0, 1) && n->attr.eps == of->attr.eps &&
                                  n->attr.center == of->attr.center
                            : n->attr.scale == 1;
         if (same && g->values[n->out[0]].shape.n == 1 &&

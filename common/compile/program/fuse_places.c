@@ -12,22 +12,13 @@
 enum { EXPERT, GROUP, PLACE, ALONG };
 static const int dispatched[ALONG] = {1, 0, 2}, multiplied[ALONG] = {0, 1, 2};
 
-// The dimension of operand k that runs over a label; −1: it has none.
-static int find_label(const struct graph *g, const struct node *n, int k, int label)
-{
-    for (int d = 0; d < g->values[n->in[k]].shape.n; d++)
-        if (n->attr.label[k][d] == label)
-            return d;
-    return -1;
-}
-
 // The input of a node that has the three dimensions of its output, which become that input's; −1: none.
 static int find_source(const struct graph *g, const struct node *n, int dim[ALONG])
 {
     for (int k = 0; k < n->nin; k++) {
         int at[ALONG], found = 0;
         for (int i = 0; i < ALONG; i++) {
-            at[i] = find_label(g, n, k, n->attr.label[n->nin][dim[i]]);
+            at[i] = operand_find_loop(g, n, k, n->attr.label[n->nin][dim[i]]);
             found += at[i] >= 0;
         }
         if (found == ALONG) {
@@ -67,7 +58,7 @@ static bool is_of_experts(const struct graph *g, const struct node *n)
     bool fits = a->shape.n == ALONG + 1 && out->shape.n == ALONG + 1;
     for (int i = 0; fits && i < ALONG; i++)
         fits = n->attr.label[2][i] == n->attr.label[0][i] &&
-               (find_label(g, n, 1, n->attr.label[0][i]) >= 0) == (i == EXPERT);
+               (operand_find_loop(g, n, 1, n->attr.label[0][i]) >= 0) == (i == EXPERT);
     return fits;
 }
 

@@ -166,8 +166,8 @@ static bool parts_match(const struct fuse *f, const int part[PARTS])
            n[GRAD]->in[3] == n[LOSS]->in[1] && n[GRAD]->attr.limit == n[LOSS]->attr.limit &&
            n[OVER]->in[1] == n[LOSS]->out[1] && n[NEGATIVE]->in[0] == c &&
            n[NEGATIVE]->attr.scale == -1 && one->kind == VALUE_SCALAR && one->shape.n == 0 &&
-           fuse_same_loops(n[OVER], 0, 2) && fuse_same_loops(n[OVER], 1, 2) &&
-           fuse_same_loops(n[NEGATIVE], 0, 1) && same_rows(g, c, m) &&
+           operand_same_loops(n[OVER], 0, 2) && operand_same_loops(n[OVER], 1, 2) &&
+           operand_same_loops(n[NEGATIVE], 0, 1) && same_rows(g, c, m) &&
            same_rows(g, n[OVER]->out[0], m) && same_rows(g, n[NEGATIVE]->out[0], m);
 }
 

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "common/compile/graph/operand.h"
 #include "common/compile/graph/optable.h"
 #include "common/compile/layout/reshard_blocks.h"
 #include "common/compile/program/sharing.h"
@@ -531,7 +532,7 @@ static void emit_node(struct lowering *l, int node, int m)
         unpack_old(l, PAYLOAD_SCOPES);
     }
     for (int k = 0; k < n->nin + n->nout; k++)
-        unpack_value(l, k < n->nin ? n->in[k] : n->out[k - n->nin], m);
+        unpack_value(l, operand_id(n, k), m);
     i.workspace = -1;
     if (sharing_in_pieces(&l->sharing, n))
         return;

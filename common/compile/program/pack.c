@@ -8,6 +8,8 @@
 
 #include <string.h>
 
+#include "common/compile/graph/operand.h"
+
 enum { QUERIES = 3, ABSENT = -1 };
 enum { WEIGHT_DIMS = 4, WHOLE_DIMS = 5 };
 enum { BUNDLE_MAX = 64, HEADS_MAX = 16 };
@@ -130,8 +132,7 @@ static bool adds_bias(const struct packer *p, const struct node *n, int v)
 {
     int k = find_input(n, v);
     return is_op(n, OP_ADD) && !n->sums_cotangent && has_pieces(p, n->out[0], WHOLE_DIMS) &&
-           get_value(p, n->in[1 - k])->shape.n < WHOLE_DIMS &&
-           memcmp(n->attr.label[k], n->attr.label[2], sizeof n->attr.label[k]) == 0;
+           get_value(p, n->in[1 - k])->shape.n < WHOLE_DIMS && operand_same_loops(n, k, 2);
 }
 
 // The gradient of the weight, x^T by the whole's gradient, or of the bias: both keep the pieces first.
@@ -347,7 +348,7 @@ static void transpose_node(struct packer *p, struct node *n)
 {
     bool any = false;
     for (int k = 0; k < n->nin + n->nout; k++) {
-        int v = k < n->nin ? n->in[k] : n->out[k - n->nin];
+        int v = operand_id(n, k);
         if (!p->in_bundle[v])
             continue;
         if (n->kind == NODE_OP)

@@ -2,8 +2,7 @@
 // Which values share a buffer. See sharing.h.
 #include "common/compile/program/sharing.h"
 
-#include <string.h>
-
+#include "common/compile/graph/operand.h"
 #include "common/compile/graph/optable.h"
 #include "common/compile/program/memory_plan.h"
 
@@ -56,11 +55,6 @@ bool sharing_all_microbatches(const struct sharing *s, int root)
            (v->producer >= 0 && s->g->nodes[v->producer].when == FIRST_MICROBATCH);
 }
 
-static bool same_labels(const struct node *n, int in, int out)
-{
-    return memcmp(n->attr.label[in], n->attr.label[n->nin + out], sizeof n->attr.label[in]) == 0;
-}
-
 // A value's root, once roots have been joined: chains are cut short on the way.
 static int find_root(struct sharing *s, int v)
 {
@@ -80,7 +74,7 @@ static bool may_cover(struct sharing *s, int node, int input, int output)
     bool free = s->root[out] == out && g->values[in].kind == VALUE_TEMP && s->within[in] < 0 &&
                 s->within[out] < 0 && s->last_read[in] == node && shape_equal(&a, &b) &&
                 g->values[in].dtype == g->values[out].dtype && !sharing_all_microbatches(s, in) &&
-                same_labels(n, input, output);
+                operand_same_loops(n, input, n->nin + output);
     for (int k = 0; k < n->nin && free; k++)
         free = k == input || find_root(s, n->in[k]) != in;
     return free;

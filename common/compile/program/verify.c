@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/compile/graph/operand.h"
 #include "common/compile/graph/optable.h"
 #include "common/compile/program/contents.h"
 #include "common/op/gemm.h"
@@ -22,8 +23,7 @@ static int check_labels(const struct graph *g, int at, struct err *e)
     const struct node *n = &g->nodes[at];
     int64_t size[MAX_DIMS * 4] = {0};
     for (int k = 0; k < n->nin + n->nout; k++) {
-        int id = k < n->nin ? n->in[k] : n->out[k - n->nin];
-        const struct value *v = &g->values[id];
+        const struct value *v = get_operand(g, n, k);
         for (int d = 0; d < v->shape.n; d++) {
             int l = n->attr.label[k][d];
             if (l < 0 || l >= n->attr.labels)
@@ -173,7 +173,7 @@ static int check_cuts(const struct graph *g, int at, struct err *e)
     const struct node *n = &g->nodes[at];
     const struct dim_cut *cut[MAX_DIMS * 4] = {0};
     for (int k = 0; k < n->nin + n->nout && !op_is(n->op, OP_OWN_LOOPS); k++) {
-        const struct value *v = &g->values[k < n->nin ? n->in[k] : n->out[k - n->nin]];
+        const struct value *v = get_operand(g, n, k);
         for (int d = 0; d < v->shape.n; d++) {
             int l = n->attr.label[k][d];
             if (cut[l] && memcmp(cut[l], &v->spec.dim[d], sizeof *cut[l]) != 0)

@@ -7,6 +7,7 @@
 // order are in the README of common/compile.
 #include "common/compile/shard/op_rules.h"
 
+#include "common/compile/graph/operand.h"
 #include "common/compile/layout/reshard.h"
 #include "common/op/attention.h"
 
@@ -31,21 +32,15 @@ static const int8_t *get_output_labels(const struct shard_query *q)
     return q->node->attr.label[q->node->nin];
 }
 
-static bool is_in_output(const struct shard_query *q, int label)
-{
-    for (int d = 0; d < get_output(q)->shape.n; d++)
-        if (get_output_labels(q)[d] == label)
-            return true;
-    return false;
-}
-
 // The dimension of operand k that runs over `label`, −1 for none.
 static int find_dim(const struct shard_query *q, int k, int label)
 {
-    for (int d = 0; d < get_input(q, k)->shape.n; d++)
-        if (q->node->attr.label[k][d] == label)
-            return d;
-    return -1;
+    return operand_find_loop(q->graph, q->node, k, label);
+}
+
+static bool is_in_output(const struct shard_query *q, int label)
+{
+    return find_dim(q, q->node->nin, label) >= 0;
 }
 
 // The label that `axis` cuts in operand k, NO_LABEL for none or for data.
@@ -124,25 +119,19 @@ static bool can_divide_further(const struct shard_query *q, const struct placeme
     return label_size(q, label) % parts == 0;
 }
 
-// Whether operand k (nin: the output) has a dimension that runs over `label`.
-static bool has_label(const struct shard_query *q, int k, int label)
-{
-    return k < q->node->nin ? find_dim(q, k, label) >= 0 : is_in_output(q, label);
-}
-
 // Bytes of an operand's shard (k = nin: of the output's), as cut by the axes placed so far and,
 // where an axis is not placed yet, as the operand is cut now; `without` counts as uncut.
 static uint64_t shard_bytes(const struct shard_query *q, const struct placement *p, int k,
                             int without)
 {
-    const struct value *v = k < q->node->nin ? get_input(q, k) : get_output(q);
+    const struct value *v = get_operand(q->graph, q->node, k);
     int64_t n = shape_count(&v->shape) * (int64_t)dtype_size(v->dtype);
     for (int axis = 0; axis < q->mesh->n; axis++) {
         if (axis == without || q->mesh->axis[axis].size < 2)
             continue;
         int label = p->label[axis];
         bool cut = label == UNPLACED ? k < q->node->nin && label_cut(q, k, axis) != NO_LABEL
-                                     : label != NO_LABEL && has_label(q, k, label);
+                                     : label != NO_LABEL && find_dim(q, k, label) >= 0;
         n /= cut ? q->mesh->axis[axis].size : 1;
     }
     return (uint64_t)n;
