@@ -4,10 +4,8 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "common/attempt/board.h"
-#include "common/attempt/frame.h"
 #include "common/attempt/leader_act.h"
 #include "common/attempt/saves.h"
 #include "common/attempt/watch.h"

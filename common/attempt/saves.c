@@ -4,9 +4,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include "common/attempt/frame.h"
 #include "common/attempt/leader_act.h"
 #include "common/attempt/message.h"
 #include "common/base/heap.h"

@@ -10,7 +10,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
 enum { PIECE = 8 << 20, WRITEBACK_MIN = 1 << 20 };

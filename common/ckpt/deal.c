@@ -6,7 +6,6 @@
 #include "common/ckpt/deal.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "common/base/map.h"
 

@@ -4,7 +4,6 @@
 //   SOURCE   {"folder": "/ckpt/base-0123abcd", "attempt": 2, "step": 200, "sha256": "…"}
 #include "common/ckpt/source.h"
 
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

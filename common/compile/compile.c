@@ -3,7 +3,6 @@
 #include "common/compile/compile.h"
 
 #include <stdio.h>
-#include <string.h>
 
 #include "common/compile/graph/cached_keys.h"
 #include "common/compile/graph/grad.h"

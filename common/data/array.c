@@ -3,7 +3,6 @@
 // themselves are read in idx.c, npy.c and llmc.c.
 #include "common/data/array.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>

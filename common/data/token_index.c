@@ -2,15 +2,11 @@
 // The index of token shards. See token_index.h.
 #include "common/data/token_index.h"
 
-#include <fcntl.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "common/base/folder.h"
 #include "common/base/json.h"
-#include "common/base/root.h"
 
 const char *const token_splits[TOKEN_SPLITS] = {"train", "val"};
 

@@ -3,12 +3,9 @@
 #include "common/explain/device_models.h"
 
 #include <ctype.h>
-#include <math.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "common/base/list.h"
 
 #define GIB ((uint64_t)1 << 30)
 #define MIB ((uint64_t)1 << 20)

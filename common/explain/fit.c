@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "common/explain/explain.h"
-#include "common/explain/picture.h"
 
 // ---- the candidates -----------------------------------------------------------------------------
 

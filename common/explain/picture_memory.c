@@ -2,7 +2,6 @@
 // A device's memory: by category, over a step, and what lives at its fullest
 // moment. See picture.h.
 #include <stdlib.h>
-#include <string.h>
 
 #include "common/explain/findings.h"
 #include "common/explain/picture_draw.h"

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What happens when: the schedule of the stages, as it was simulated. See picture.h.
 #include <stdio.h>
-#include <string.h>
 
 #include "common/explain/picture_draw.h"
 

@@ -7,8 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/plain.h"
-
 // ---- rows --------------------------------------------------------------------------------------
 
 // Finds the first part of a path that is a number.

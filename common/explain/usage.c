@@ -3,10 +3,8 @@
 #include "common/explain/usage.h"
 
 #include <fnmatch.h>
-#include <string.h>
 
 #include "common/explain/cost.h"
-#include "common/explain/fixes.h"
 
 // Every axis that cuts some value.
 static axis_set find_used_axes(const struct graph *g)

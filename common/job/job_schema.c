@@ -3,8 +3,6 @@
 // printed. See base/schema.h for what a row means.
 #include "common/job/job_schema.h"
 
-#include <string.h>
-
 #include "common/base/folder.h"
 #include "common/job/setting.h"
 #include "common/job/threads.h"

@@ -10,7 +10,6 @@
 #include "common/base/suggest.h"
 #include "common/job/job_model.h"
 #include "common/job/reading.h"
-#include "common/job/text.h"
 
 // ---- keys --------------------------------------------------------------------------------------
 static bool is_section(const struct reading *r, const char *path)

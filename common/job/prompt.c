@@ -2,8 +2,6 @@
 // Tokenizers and prompts of jobs. See prompt.h.
 #include "common/job/prompt.h"
 
-#include <string.h>
-
 #include "common/base/hash.h"
 
 const char *job_tokenizer(const struct job *job, struct arena *a)

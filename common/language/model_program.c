@@ -4,7 +4,6 @@
 
 #include <string.h>
 
-#include "common/base/json.h"
 #include "common/base/utf8.h"
 #include "common/language/model_sizes.h"
 #include "common/language/size_expression.h"

@@ -4,8 +4,6 @@
 
 #include <string.h>
 
-#include "common/base/suggest.h"
-
 static bool report_fault(struct size_scope *r, const struct expr *e, const char *fault)
 {
     if (fault)

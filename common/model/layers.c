@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Functions with parameters, positions or draws: layers as one writes them. See functions.h.
-#include <math.h>
 
 #include "common/compile/graph/build.h"
 #include "common/model/algebra.h"

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Channels and the calls opened on them. A channel connects with its first call, and again, with
 // jittered backoff, whenever a call needs it.
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "common/base/clock.h"

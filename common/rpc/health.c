@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // grpc.health.v1.Health, answered on the rpc thread. Anyone may ask. The empty service name and
 // every service of the server's table get the server's one answer; others are unknown.
-#include <stdlib.h>
 #include <string.h>
 
 #include "common/rpc/server.h"

@@ -5,7 +5,6 @@
 #include <grpc/byte_buffer_reader.h>
 #include <stdlib.h>
 
-#include "common/base/err.h"
 #include "common/base/heap.h"
 
 struct packet *packet_new(const ProtobufCMessage *m)

@@ -14,7 +14,6 @@
 #include <openssl/x509v3.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/base/folder.h"

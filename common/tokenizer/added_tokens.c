@@ -3,7 +3,6 @@
 #include "common/tokenizer/added_tokens.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "common/base/err.h"
 #include "common/tokenizer/char_class.h"

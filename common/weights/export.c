@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // From a checkpoint of weft to files that others open. See foreign.h.
-#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>

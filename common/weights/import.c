@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // From files of others to a checkpoint of step 0. See foreign.h.
-#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>

@@ -2,7 +2,6 @@
 // Pieces of parameters and tensors. See mapping.h.
 #include "common/weights/mapping.h"
 
-#include <ctype.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>

@@ -8,7 +8,6 @@
 #include "common/op/attention.h"
 #include "common/op/chain.h"
 #include "common/op/gemm.h"
-#include "common/op/parts.h"
 #include "common/op/widen.h"
 
 static int want_dtype(const struct graph *g, const struct node *n, int k, enum dtype t,

@@ -2,8 +2,6 @@
 // The update of a step. See optimiser.h.
 #include "common/compile/graph/optimiser.h"
 
-#include <fnmatch.h>
-
 #include "common/compile/graph/norm_groups.h"
 
 static const enum dim none[1] = {DIM_NONE};

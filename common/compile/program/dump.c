@@ -2,11 +2,8 @@
 // Graphs and programs as text. See dump.h.
 #include "common/compile/program/dump.h"
 
-#include <string.h>
-
 #include "common/base/json.h"
 #include "common/compile/graph/optable.h"
-#include "common/op/attention.h"
 #include "common/op/chain.h"
 
 static void put_value(const struct graph *g, const struct mesh *m, int id, struct buf *out)

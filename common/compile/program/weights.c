@@ -2,8 +2,6 @@
 // The backward in two. See weights.h.
 #include "common/compile/program/weights.h"
 
-#include <string.h>
-
 enum { NOBODY = -1, OTHERS = -2 }; // beside the scope of those that read a value
 
 static bool makes_weights(const struct node *n, const int *scope_of)
