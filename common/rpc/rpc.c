@@ -38,27 +38,32 @@ uint64_t rpc_call(struct rpc_channel *channel, const struct rpc_method *m,
     return id;
 }
 
+// Takes the lock. Null: the call has ended.
+static struct call *begin_request(struct rpc *r, uint64_t call)
+{
+    pthread_mutex_lock(&r->lock);
+    return rpc_find_call(r, call);
+}
+
+static void end_request(struct rpc *r, struct call *c)
+{
+    rpc_unlock_and_wake(r, c && rpc_mark_asked(c));
+}
+
 int rpc_send(struct rpc *r, uint64_t call, const ProtobufCMessage *m, struct err *e)
 {
     struct packet *p = packet_new(m);
-    bool wake = false;
-    int rc = 0;
-    pthread_mutex_lock(&r->lock);
-    struct call *c = rpc_find_call(r, call);
-    if (c) {
-        rc = call_put(c, p, e);
-        wake = !rc && rpc_mark_asked(c);
-    } else {
+    struct call *c = begin_request(r, call);
+    int rc = c ? call_put(c, p, e) : 0;
+    if (!c)
         packet_free(p);
-    }
-    rpc_unlock_and_wake(r, wake);
+    end_request(r, rc ? NULL : c);
     return rc;
 }
 
 bool rpc_lags(struct rpc *r, uint64_t call)
 {
-    pthread_mutex_lock(&r->lock);
-    const struct call *c = rpc_find_call(r, call);
+    const struct call *c = begin_request(r, call);
     bool lags = c && (c->waiting > RPC_QUEUE_MESSAGES / 16 || c->bytes > RPC_QUEUE_MAX / 16);
     pthread_mutex_unlock(&r->lock);
     return lags;
@@ -66,55 +71,40 @@ bool rpc_lags(struct rpc *r, uint64_t call)
 
 void rpc_more(struct rpc *r, uint64_t call)
 {
-    bool wake = false;
-    pthread_mutex_lock(&r->lock);
-    struct call *c = rpc_find_call(r, call);
-    if (c) {
+    struct call *c = begin_request(r, call);
+    if (c)
         c->more = true;
-        wake = rpc_mark_asked(c);
-    }
-    rpc_unlock_and_wake(r, wake);
+    end_request(r, c);
 }
 
 void rpc_finish(struct rpc *r, uint64_t call, enum rpc_code code, const char *text)
 {
-    bool wake = false;
-    pthread_mutex_lock(&r->lock);
-    struct call *c = rpc_find_call(r, call);
-    if (c) {
+    struct call *c = begin_request(r, call);
+    if (c)
         call_end(c, code, text);
-        wake = rpc_mark_asked(c);
-    }
-    rpc_unlock_and_wake(r, wake);
+    end_request(r, c);
 }
 
 void rpc_reply(struct rpc *r, uint64_t call, const ProtobufCMessage *m)
 {
     struct packet *p = packet_new(m);
     struct err e = {0};
-    bool wake = false;
-    pthread_mutex_lock(&r->lock);
-    struct call *c = rpc_find_call(r, call);
+    struct call *c = begin_request(r, call);
     if (c) { // both before one tick: headers, message and status leave in one batch
         int rc = call_put(c, p, &e);
         call_end(c, rc ? RPC_RESOURCE_EXHAUSTED : RPC_OK, e.text);
-        wake = rpc_mark_asked(c);
     } else {
         packet_free(p);
     }
-    rpc_unlock_and_wake(r, wake);
+    end_request(r, c);
 }
 
 void rpc_cancel(struct rpc *r, uint64_t call)
 {
-    bool wake = false;
-    pthread_mutex_lock(&r->lock);
-    struct call *c = rpc_find_call(r, call);
-    if (c) {
+    struct call *c = begin_request(r, call);
+    if (c)
         c->cancel = true;
-        wake = rpc_mark_asked(c);
-    }
-    rpc_unlock_and_wake(r, wake);
+    end_request(r, c);
 }
 
 // ---- one question ----
