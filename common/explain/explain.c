@@ -36,12 +36,12 @@ static void find_empty_groups(const struct graph *g, const struct job_optimizer 
                   fnmatch(group->match, g->values[v].name, 0) == 0;
         if (any)
             continue;
-        struct finding one = {.code = FINDING_NO_MATCH, .tensor = group->match};
         const char *where = group->line ? arena_printf(f->arena, " (line %d)", group->line) : "";
-        one.message =
-            arena_printf(f->arena, "%s%s: no parameter matches this group", group->match, where);
-        one.fix = fix_without_group(o, i, f->arena);
-        findings_add(f, &one);
+        findings_say(f,
+                     (struct finding){.code = FINDING_NO_MATCH,
+                                      .tensor = group->match,
+                                      .fix = fix_without_group(o, i, f->arena)},
+                     "%s%s: no parameter matches this group", group->match, where);
     }
 }
 
@@ -50,36 +50,24 @@ static void find_empty_groups(const struct graph *g, const struct job_optimizer 
 static void find_many_devices(const struct job *job, struct findings *f)
 {
     struct err e = {0};
-    if (!job_check_devices(job, &e))
-        return;
-    findings_add(f, &(struct finding){.code = FINDING_TOO_MANY_DEVICES,
-                                      .message = arena_printf(f->arena,
-                                                              "%s: `weft run` and `weft submit` "
-                                                              "refuse it",
-                                                              e.text)});
+    if (job_check_devices(job, &e))
+        findings_say(f, (struct finding){.code = FINDING_TOO_MANY_DEVICES},
+                     "%s: `weft run` and `weft submit` refuse it", e.text);
 }
 
 // A sequence that attention cuts stays in order where the model takes its order in memory for that of
 // its positions (carry.h). Late positions see many keys, early ones few.
 static void find_order(const struct compiled *c, const struct graph *g, struct findings *f)
 {
-    struct buf axes = {0};
-    if (!g->ordered || !c->sharding->context)
-        return;
-    axis_set_print(&c->mesh, c->sharding->context, &axes);
-    findings_add(
-        f,
-        &(struct finding){
-            .code = FINDING_SEQUENCE_ORDER,
-            .axes = c->sharding->context,
-            .message = arena_printf(
-                f->arena,
-                "%s takes positions by their order in memory, so the sequence is cut in order "
-                "on %s and the last device's attention is up to twice the mean; "
-                "embed(positions, PATH[position = seq, ...]) reads a parameter by position in any "
-                "order",
-                g->ordered, buf_str(&axes))});
-    buf_clear(&axes);
+    axis_set axes = c->sharding->context;
+    if (g->ordered && axes)
+        findings_say(
+            f, (struct finding){.code = FINDING_SEQUENCE_ORDER, .axes = axes},
+            "%s takes positions by their order in memory, so the sequence is cut in order on %s "
+            "and "
+            "the last device's attention is up to twice the mean; embed(positions, PATH[position = "
+            "seq, ...]) reads a parameter by position in any order",
+            g->ordered, axis_set_text(&c->mesh, axes, f->arena));
 }
 
 int explain_job(const struct job *job, build_fn build, const struct compile_options *o,
@@ -105,14 +93,12 @@ int explain_job(const struct job *job, build_fn build, const struct compile_opti
         if (!o->hasty)
             repeated_check(out, job, found);
         if (out->keyless)
-            findings_add(found, &(struct finding){
-                                    .code = FINDING_SAMPLES_KEYLESS,
-                                    .tensor = "eval.sample",
-                                    .message = arena_printf(
-                                        a,
-                                        "eval.sample: no keys are kept, so each token of a sample "
-                                        "takes a forward pass over a whole sequence: %s",
-                                        out->keyless)});
+            findings_say(found,
+                         (struct finding){.code = FINDING_SAMPLES_KEYLESS, .tensor = "eval.sample"},
+                         "eval.sample: no keys are kept, so each token of a sample takes a forward "
+                         "pass over "
+                         "a whole sequence: %s",
+                         out->keyless);
         if (job->precision.compute == JOB_TF32 && job->resources.kind == JOB_CPU)
             findings_add(
                 found, &(struct finding){.code = FINDING_TF32_IS_F32,

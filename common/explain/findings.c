@@ -65,6 +65,17 @@ void findings_add(struct findings *f, const struct finding *one)
     f->errors += finding_is_error(one->code);
 }
 
+void findings_say(struct findings *f, struct finding one, const char *fmt, ...)
+{
+    struct buf text = {0};
+    va_list ap;
+    va_start(ap, fmt);
+    buf_vprintf(&text, fmt, ap);
+    va_end(ap);
+    one.message = buf_keep(&text, f->arena);
+    findings_add(f, &one);
+}
+
 const struct finding *findings_first_error(const struct findings *f)
 {
     for (int i = 0; i < f->n; i++)

@@ -74,6 +74,9 @@ struct findings {
 void findings_init(struct findings *f, const struct job *job, struct arena *a);
 // The finding is copied. One of the same code, tensor and axes is kept once.
 void findings_add(struct findings *f, const struct finding *one);
+// The same with this message.
+void findings_say(struct findings *f, struct finding one, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
 // A buffer's name, or the op and the place that made it.
 const char *findings_name_buffer(const struct program *p, const struct buffer *b, struct arena *a);
 const struct finding *findings_first_error(const struct findings *f); // null: none

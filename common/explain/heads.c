@@ -63,18 +63,16 @@ static void report_wrong_ratio(const struct heads *h, const struct mesh *m, stru
 {
     int64_t nearest;
     const char *sizes = list_numbers_that_do(h, f->arena, &nearest);
-    findings_add(
-        f, &(struct finding){.code = FINDING_KEY_HEADS,
-                             .tensor = point_name(POINT_ATT),
-                             .axes = h->axes,
-                             .message = arena_printf(
-                                 f->arena,
-                                 "%s: %lld key heads do not go with %lld query heads cut %lld ways "
-                                 "(%s): try %s%s of %s",
-                                 point_name(POINT_ATT), (long long)h->key, (long long)h->query,
-                                 (long long)h->parts, axis_set_text(m, h->axes, f->arena),
-                                 h->size ? "model." : "a number", h->size ? h->size : "", sizes),
-                             .fix = fix_key_heads(h, nearest, f->arena)});
+    findings_say(
+        f,
+        (struct finding){.code = FINDING_KEY_HEADS,
+                         .tensor = point_name(POINT_ATT),
+                         .axes = h->axes,
+                         .fix = fix_key_heads(h, nearest, f->arena)},
+        "%s: %lld key heads do not go with %lld query heads cut %lld ways (%s): try %s%s of %s",
+        point_name(POINT_ATT), (long long)h->key, (long long)h->query, (long long)h->parts,
+        axis_set_text(m, h->axes, f->arena), h->size ? "model." : "a number",
+        h->size ? h->size : "", sizes);
 }
 
 static void report_whole(const struct heads *h, const struct job *job, const struct mesh *m,
@@ -94,18 +92,16 @@ static void report_whole(const struct heads *h, const struct job *job, const str
             total += node_flops(g, NULL, n);
     }
     double repeated = total * (double)job->train.microbatches * (double)(h->parts - 1);
-    findings_add(f, &(struct finding){
-                        .code = FINDING_KEY_HEADS_WHOLE,
-                        .tensor = point_name(POINT_ATT),
-                        .axes = h->axes,
-                        .waste = count_idle_bytes(h, g),
-                        .message = arena_printf(
-                            f->arena,
-                            "%s: %lld key heads do not divide by %lld (%s): every device makes "
-                            "all keys and values, %.4g FLOPs a step are repeated",
-                            point_name(POINT_ATT), (long long)h->key, (long long)h->parts,
-                            axis_set_text(m, h->axes, f->arena), repeated),
-                        .fix = fix_key_heads(h, h->parts, f->arena)});
+    findings_say(f,
+                 (struct finding){.code = FINDING_KEY_HEADS_WHOLE,
+                                  .tensor = point_name(POINT_ATT),
+                                  .axes = h->axes,
+                                  .waste = count_idle_bytes(h, g),
+                                  .fix = fix_key_heads(h, h->parts, f->arena)},
+                 "%s: %lld key heads do not divide by %lld (%s): every device makes all keys and "
+                 "values, %.4g FLOPs a step are repeated",
+                 point_name(POINT_ATT), (long long)h->key, (long long)h->parts,
+                 axis_set_text(m, h->axes, f->arena), repeated);
 }
 
 void heads_check(const struct sharding *s, const struct job *job, const struct mesh *m,

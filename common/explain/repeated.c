@@ -73,19 +73,17 @@ static void check_experts(struct repeat_checker *k)
     if (!fix && is_ruled_elsewhere(k, experts))
         return;
     k->alone = experts;
-    struct finding one = {.code = FINDING_EXPERTS_ALONE,
-                          .tensor = "sharding.rules.batch",
-                          .axes = experts,
-                          .utilisation = k->work.utilisation,
-                          .fix = fix};
-    one.message =
-        TEXT(k,
-             "sharding.rules.batch: %s deals experts and does not cut the batch: all else "
-             "is computed %d times over, %.3g of the work is useful%s",
-             describe_axes(k, experts), mesh_product(&k->c->mesh, experts), k->work.utilisation,
-             fix ? "; behind the batch's axes it would give each device samples of its own"
-                 : describe_obstacle(k, experts));
-    findings_add(k->found, &one);
+    findings_say(k->found,
+                 (struct finding){.code = FINDING_EXPERTS_ALONE,
+                                  .tensor = "sharding.rules.batch",
+                                  .axes = experts,
+                                  .utilisation = k->work.utilisation,
+                                  .fix = fix},
+                 "sharding.rules.batch: %s deals experts and does not cut the batch: all else is "
+                 "computed %d times over, %.3g of the work is useful%s",
+                 describe_axes(k, experts), mesh_product(&k->c->mesh, experts), k->work.utilisation,
+                 fix ? "; behind the batch's axes it would give each device samples of its own"
+                     : describe_obstacle(k, experts));
 }
 
 // ---- sizes without a rule ----------------------------------------------------------------------
@@ -93,13 +91,13 @@ static void check_experts(struct repeat_checker *k)
 static void add_size(struct repeat_checker *k, const struct model_size *size, axis_set axes,
                      const char *because)
 {
-    struct finding one = {.code = FINDING_SIZE_UNRULED,
-                          .tensor = TEXT(k, "model.%s", size->name),
-                          .axes = axes,
-                          .fix = fix_with_rule(k, size->name, axes)};
-    one.message = TEXT(k, "model.%s = %s, line %d of program %s: no rule cuts it, %s", size->name,
-                       size->written, size->at.line, k->job->model.program, because);
-    findings_add(k->found, &one);
+    findings_say(k->found,
+                 (struct finding){.code = FINDING_SIZE_UNRULED,
+                                  .tensor = TEXT(k, "model.%s", size->name),
+                                  .axes = axes,
+                                  .fix = fix_with_rule(k, size->name, axes)},
+                 "model.%s = %s, line %d of program %s: no rule cuts it, %s", size->name,
+                 size->written, size->at.line, k->job->model.program, because);
 }
 
 static bool is_multiple(const struct repeat_checker *k, const struct model_size *size)
@@ -148,14 +146,13 @@ static void check_redundant(struct repeat_checker *k)
     if (!mended && text)
         more = TEXT(k, "; no rules alone end that, and the best of them, %s, give %.3g", text,
                     then.utilisation);
-    struct finding one = {.code = FINDING_REDUNDANT,
-                          .axes = axes,
-                          .utilisation = k->work.utilisation,
-                          .fix = mended ? text : NULL};
-    one.message =
-        TEXT(k, "devices along %s repeat each other's matmuls: %.3g of the work is useful%s",
-             describe_axes(k, axes), k->work.utilisation, more);
-    findings_add(k->found, &one);
+    findings_say(k->found,
+                 (struct finding){.code = FINDING_REDUNDANT,
+                                  .axes = axes,
+                                  .utilisation = k->work.utilisation,
+                                  .fix = mended ? text : NULL},
+                 "devices along %s repeat each other's matmuls: %.3g of the work is useful%s",
+                 describe_axes(k, axes), k->work.utilisation, more);
 }
 
 void repeated_check(const struct compiled *c, const struct job *job, struct findings *f)

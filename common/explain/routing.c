@@ -91,9 +91,7 @@ static const char *describe_bytes(const struct routing_checker *c, uint64_t now,
         buf_printf(&text, " a layer, microbatch and direction instead of ");
         buf_bytes(&text, then);
     }
-    const char *copy = arena_strdup(c->fix.arena, text.len ? buf_str(&text) : "");
-    buf_clear(&text);
-    return copy;
+    return buf_keep(&text, c->fix.arena);
 }
 
 // The axes that both rules have must come last in each: an axis leaves a dimension from its end, and
@@ -132,12 +130,11 @@ static void check_order(const struct routing_checker *c, const struct graph *g, 
     one.waste = now > then ? 2 * (now - then) * (uint64_t)count_layers(g) *
                                  (uint64_t)c->fix.job->train.microbatches
                            : 0;
-    one.message =
-        arena_printf(c->fix.arena,
-                     "sharding.rules.%s: %s deals tokens to experts and is not last: what "
-                     "stands behind it is gathered for each exchange%s; %s would not",
-                     name, which, describe_bytes(c, now, then), one.fix);
-    findings_add(c->found, &one);
+    findings_say(
+        c->found, one,
+        "%s: %s deals tokens to experts and is not last: what stands behind it is gathered "
+        "for each exchange%s; %s would not",
+        one.tensor, which, describe_bytes(c, now, then), one.fix);
 }
 
 // ---- routers -----------------------------------------------------------------------------------
@@ -151,23 +148,17 @@ static void check_router(const struct routing_checker *c, const struct graph *g,
     const char *scope = g->scopes[n->scope];
     double kept = (double)(s->capacity * s->experts) / (double)(tokens * choices);
     if (choices == 1)
-        findings_add(c->found,
-                     &(struct finding){
-                         .code = FINDING_ONE_CHOICE,
-                         .message = arena_printf(c->fix.arena,
-                                                 "%s: each token chooses one expert, whose weight "
-                                                 "is 1 whatever its score: the router learns from "
-                                                 "the balance alone",
-                                                 scope)});
+        findings_say(c->found, (struct finding){.code = FINDING_ONE_CHOICE},
+                     "%s: each token chooses one expert, whose weight is 1 whatever its score: the "
+                     "router learns from the balance alone",
+                     scope);
     if (kept < 1)
-        findings_add(c->found,
-                     &(struct finding){.code = FINDING_CHOICES_DROPPED,
-                                       .message = arena_printf(
-                                           c->fix.arena,
-                                           "%s: %lld experts of %lld places take %lld choices of a "
-                                           "group: at least %.0f %% are dropped in training",
-                                           scope, (long long)s->experts, (long long)s->capacity,
-                                           (long long)(tokens * choices), 100 * (1 - kept))});
+        findings_say(
+            c->found, (struct finding){.code = FINDING_CHOICES_DROPPED},
+            "%s: %lld experts of %lld places take %lld choices of a group: at least %.0f %% "
+            "are dropped in training",
+            scope, (long long)s->experts, (long long)s->capacity, (long long)(tokens * choices),
+            100 * (1 - kept));
 }
 
 void routing_check(const struct sharding *s, const struct job *job, const struct mesh *m,

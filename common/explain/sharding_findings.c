@@ -119,10 +119,11 @@ static void report_name(const struct reporter *t, const struct fact *f, enum fin
     struct job_names names = f->code == FACT_NAME_TWICE
                                  ? names_once(t->fix.arena, &p.names)
                                  : names_without(t->fix.arena, &p.names, f->name);
-    struct finding one = {.code = code, .tensor = p.called, .axes = f->axes};
-    one.message = TEXT(t, "%s%s: %s", p.called, describe_line(t, p.line), what);
-    one.fix = fix_names(t, f, names);
-    findings_add(t->found, &one);
+    findings_say(
+        t->found,
+        (struct finding){
+            .code = code, .tensor = p.called, .axes = f->axes, .fix = fix_names(t, f, names)},
+        "%s%s: %s", p.called, describe_line(t, p.line), what);
 }
 
 static void report_unknown(const struct reporter *t, const struct fact *f)
@@ -254,11 +255,12 @@ static int find_finer_line(const struct reporter *t, const struct fact *f)
 static void report_no_match(const struct reporter *t, const struct fact *f)
 {
     const struct job_param_spec *p = &fix_entries(t->fix.job, f->list).list[f->entry];
-    struct finding one = {.code = FINDING_NO_MATCH, .tensor = p->match};
-    one.message = TEXT(t, "%s%s: no parameter matches%s", p->match, describe_line(t, p->spec.line),
-                       p->min.n ? " with these sizes or more" : "");
-    one.fix = fix_without_entry(&t->fix, f->list, f->entry);
-    findings_add(t->found, &one);
+    findings_say(t->found,
+                 (struct finding){.code = FINDING_NO_MATCH,
+                                  .tensor = p->match,
+                                  .fix = fix_without_entry(&t->fix, f->list, f->entry)},
+                 "%s%s: no parameter matches%s", p->match, describe_line(t, p->spec.line),
+                 p->min.n ? " with these sizes or more" : "");
 }
 
 static void report_length(const struct reporter *t, const struct fact *f)
@@ -278,10 +280,9 @@ static void report_length(const struct reporter *t, const struct fact *f)
     }
     if (!all.first)
         return;
-    one.message = TEXT(t, "%s%s: the spec%s%s has %d entries, the tensor %d dimensions", one.tensor,
-                       all.more, where, describe_line(t, spec.line), entries, spec.n);
     one.fix = fix_tensor(t, f, all.match, &spec);
-    findings_add(t->found, &one);
+    findings_say(t->found, one, "%s%s: the spec%s%s has %d entries, the tensor %d dimensions",
+                 one.tensor, all.more, where, describe_line(t, spec.line), entries, spec.n);
 }
 
 // The axes, minor ones, by which the dimension does not divide any more.
@@ -302,19 +303,19 @@ static axis_set find_excess_axes(const struct reporter *t, const struct fact *f)
 static void report_indivisible_finer(const struct reporter *t, const struct fact *f)
 {
     const struct value *v = get_value(t, f);
-    struct finding one = {.code = FINDING_INDIVISIBLE, .tensor = v->name, .axes = f->axes};
     struct spec less = spec_that_divides(&f->has, t->fix.mesh, &v->shape);
     struct buf axes = {0};
     dim_cut_print(&f->has.dim[f->dim], t->fix.mesh, &axes);
-    one.message =
-        TEXT(t,
-             "%s: dimension %s of size %lld does not divide by %lld, as %s%s asks with "
-             "%s: try %s",
-             v->name, describe_dim(t, v, f->dim), (long long)f->size, (long long)f->parts,
-             fix_entries(t->fix.job, f->list).key, describe_line(t, find_finer_line(t, f)),
-             buf_str(&axes), describe_sizes(t, f->size, f->parts));
-    one.fix = fix_finer(t, f, &less);
-    findings_add(t->found, &one);
+    findings_say(t->found,
+                 (struct finding){.code = FINDING_INDIVISIBLE,
+                                  .tensor = v->name,
+                                  .axes = f->axes,
+                                  .fix = fix_finer(t, f, &less)},
+                 "%s: dimension %s of size %lld does not divide by %lld, as %s%s asks with %s: try "
+                 "%s",
+                 v->name, describe_dim(t, v, f->dim), (long long)f->size, (long long)f->parts,
+                 fix_entries(t->fix.job, f->list).key, describe_line(t, find_finer_line(t, f)),
+                 buf_str(&axes), describe_sizes(t, f->size, f->parts));
     buf_clear(&axes);
 }
 
@@ -401,13 +402,13 @@ static void report_chunks(const struct reporter *t, const struct fact *f)
 {
     struct finding one = {.code = FINDING_INDIVISIBLE, .axes = f->axes};
     one.tensor = get_tensor_name(get_value(t, f));
-    one.message = TEXT(t,
-                       "%s: dimension seq of size %lld does not divide by %lld, two chunks for "
-                       "each place on %s: try %s",
-                       one.tensor, (long long)f->size, (long long)f->parts,
-                       describe_axes(t, f->axes), describe_sizes(t, f->size, f->parts));
     one.fix = TEXT(t, "model.seq=%lld", (long long)(f->size / f->parts * f->parts + f->parts));
-    findings_add(t->found, &one);
+    findings_say(
+        t->found, one,
+        "%s: dimension seq of size %lld does not divide by %lld, two chunks for each place "
+        "on %s: try %s",
+        one.tensor, (long long)f->size, (long long)f->parts, describe_axes(t, f->axes),
+        describe_sizes(t, f->size, f->parts));
 }
 
 // Reports a spec that does not continue the parameter's or gradient's. If the job does not give
@@ -430,14 +431,12 @@ static void report_not_finer(const struct reporter *t, const struct fact *f)
     bool given = line || get_refine(t, f)->n_params;
     struct finding one = {.code = FINDING_NOT_A_REFINEMENT, .tensor = given ? v->name : key};
     one.axes = given ? (axis_set)(spec_axes(&f->within) | spec_axes(&f->has)) : 0;
-    one.message =
-        TEXT(t, "%s: %s%s %s %s, which does not continue the %s's %s: try %s", v->name, key,
-             describe_line(t, line), f->entry < 0 ? "leaves it at" : "cuts",
-             describe_spec(t, v, &f->has), f->list == FACT_GRADS ? "parameter" : "gradient",
-             describe_spec(t, v, &f->within), describe_spec(t, v, &right));
     one.fix =
         given ? fix_finer(t, f, &right) : fix_refine(&t->fix, f->list, &t->fix.job->sharding.grads);
-    findings_add(t->found, &one);
+    findings_say(t->found, one, "%s: %s%s %s %s, which does not continue the %s's %s: try %s",
+                 v->name, key, describe_line(t, line), f->entry < 0 ? "leaves it at" : "cuts",
+                 describe_spec(t, v, &f->has), f->list == FACT_GRADS ? "parameter" : "gradient",
+                 describe_spec(t, v, &f->within), describe_spec(t, v, &right));
 }
 
 // sharding.gather with the axes added; names that nobody knows are findings of their own.
@@ -458,19 +457,21 @@ static const char *fix_gather_too(const struct reporter *t, axis_set axes)
 static void report_weight(const struct reporter *t, const struct fact *f)
 {
     const struct value *v = get_value(t, f);
-    struct finding one = {.code = FINDING_WEIGHT_ON_BATCH_AXIS, .tensor = v->name};
     struct namesakes all = find_namesakes(t, v);
     if (!all.first)
         return;
     const char *less = fix_without(t, f, all.match, 0, v->shape.n, f->axes);
-    one.axes = f->axes;
-    one.like = all.match;
-    one.message = TEXT(t,
-                       "%s%s %s cut on %s, which cuts the batch: it would be gathered in each pass "
-                       "that reads it; leave the axis out, or declare it in sharding.gather",
-                       v->name, all.more, *all.more ? "are" : "is", describe_axes(t, f->axes));
-    one.fix = TEXT(t, "%s%s%s", less ? less : "", less ? " or " : "", fix_gather_too(t, f->axes));
-    findings_add(t->found, &one);
+    const char *fix =
+        TEXT(t, "%s%s%s", less ? less : "", less ? " or " : "", fix_gather_too(t, f->axes));
+    findings_say(t->found,
+                 (struct finding){.code = FINDING_WEIGHT_ON_BATCH_AXIS,
+                                  .tensor = v->name,
+                                  .like = all.match,
+                                  .axes = f->axes,
+                                  .fix = fix},
+                 "%s%s %s cut on %s, which cuts the batch: it would be gathered in each pass that "
+                 "reads it; leave the axis out, or declare it in sharding.gather",
+                 v->name, all.more, *all.more ? "are" : "is", describe_axes(t, f->axes));
 }
 
 static uint64_t gather_bytes(const struct reporter *t, const struct fact *f)
@@ -503,13 +504,11 @@ static void report_batch_dropped(const struct reporter *t, const struct fact *f)
     struct finding one = {.code = FINDING_BATCH_DROPPED, .axes = f->axes};
     one.tensor = get_tensor_name(get_value(t, f));
     one.waste = (uint64_t)t->fix.job->train.microbatches * gather_bytes(t, f);
-    one.message =
-        TEXT(t,
-             "%s: the spec%s leaves out %s, which cuts the batch: every device would "
-             "hold and compute the others' samples too",
-             one.tensor, describe_line(t, find_spec(t, f)->line), describe_axes(t, f->axes));
     one.fix = fix_batch_dropped(t, f);
-    findings_add(t->found, &one);
+    findings_say(t->found, one,
+                 "%s: the spec%s leaves out %s, which cuts the batch: every device would hold and "
+                 "compute the others' samples too",
+                 one.tensor, describe_line(t, find_spec(t, f)->line), describe_axes(t, f->axes));
 }
 
 void sharding_findings(const struct compiled *c, const struct job *job, int first, int end,

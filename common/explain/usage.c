@@ -52,18 +52,15 @@ static void find_unused_axes(const struct compiled *c, const struct job *job, st
                     (axis_set)~find_used_axes(compiled_program(c, PROGRAM_TRAIN, 0)->graph);
     none &= (axis_set)~findings_blamed_axes(f);
     for (int i = 0; i < c->mesh.n; i++) {
-        const struct mesh_axis *axis = &c->mesh.axis[i];
-        if (!(none >> i & 1))
-            continue;
-        findings_add(
-            f, &(struct finding){.code = FINDING_UNUSED_AXIS,
-                                 .axes = (axis_set)(1u << i),
-                                 .message = arena_printf(
-                                     a,
-                                     "axis %s of the mesh cuts nothing: its %d devices would all "
-                                     "do the same; name it in a rule of sharding",
-                                     axis->name, axis->size),
-                                 .fix = fix_batch_rule(c, job, (axis_set)(1u << i), a)});
+        axis_set axis = none & (axis_set)(1u << i);
+        if (axis)
+            findings_say(f,
+                         (struct finding){.code = FINDING_UNUSED_AXIS,
+                                          .axes = axis,
+                                          .fix = fix_batch_rule(c, job, axis, a)},
+                         "axis %s of the mesh cuts nothing: its %d devices would all do the same; "
+                         "name it in a rule of sharding",
+                         c->mesh.axis[i].name, c->mesh.axis[i].size);
     }
 }
 
@@ -83,19 +80,15 @@ static void find_uneven_stages(const struct compiled *c, const struct job *job, 
         buf_printf(&fix, "%s%lld", s ? ", " : "", (long long)job_stage_layers(&even, s));
     }
     buf_putc(&fix, ']');
+    const char *text = buf_keep(&fix, a);
     if (c->layers[slowest] > most)
-        findings_add(
-            f, &(struct finding){.code = FINDING_STAGE_IMBALANCE,
-                                 .axes = c->mesh.stages,
-                                 .message = arena_printf(
-                                     a,
-                                     "stage %d has %lld layers%s where %lld are enough: the others "
-                                     "wait for it, the bubble is %.3g",
-                                     slowest % c->nstages, (long long)c->layers[slowest],
-                                     c->nchunks > 1 ? " in a chunk" : "", (long long)most,
-                                     c->schedule_cost.bubble),
-                                 .fix = buf_keep(&fix, a)});
-    buf_clear(&fix);
+        findings_say(
+            f,
+            (struct finding){.code = FINDING_STAGE_IMBALANCE, .axes = c->mesh.stages, .fix = text},
+            "stage %d has %lld layers%s where %lld are enough: the others wait for it, the "
+            "bubble is %.3g",
+            slowest % c->nstages, (long long)c->layers[slowest],
+            c->nchunks > 1 ? " in a chunk" : "", (long long)most, c->schedule_cost.bubble);
 }
 
 static void find_few_microbatches(const struct compiled *c, const struct job *job, struct arena *a,
@@ -107,17 +100,12 @@ static void find_few_microbatches(const struct compiled *c, const struct job *jo
         return;
     while (want <= samples && samples % want)
         want++;
-    findings_add(
-        f, &(struct finding){
-               .code = FINDING_FEW_MICROBATCHES,
-               .axes = c->mesh.stages,
-               .message = arena_printf(a,
-                                       "%lld microbatch%s for %d stages: some always wait, the "
-                                       "bubble is %.3g",
-                                       (long long)have, have == 1 ? "" : "es", c->nstages,
-                                       c->schedule_cost.bubble),
-               .fix = want <= samples ? arena_printf(a, "train.microbatches=%lld", (long long)want)
-                                      : NULL});
+    const char *fix =
+        want <= samples ? arena_printf(a, "train.microbatches=%lld", (long long)want) : NULL;
+    findings_say(
+        f, (struct finding){.code = FINDING_FEW_MICROBATCHES, .axes = c->mesh.stages, .fix = fix},
+        "%lld microbatch%s for %d stages: some always wait, the bubble is %.3g", (long long)have,
+        have == 1 ? "" : "es", c->nstages, c->schedule_cost.bubble);
 }
 
 void usage_check(const struct compiled *c, const struct job *job, struct arena *a,
