@@ -22,7 +22,7 @@ int data_identity_check(const struct data_identity *before, int64_t step,
             "the training data has changed: the checkpoint of step %lld was trained with "
             "%s, and now there are %s",
             (long long)step, then, here);
-    if (before->digest.hi != now->digest.hi || before->digest.lo != now->digest.lo)
+    if (!hash128_equal(before->digest, now->digest))
         return err_set(e, ERR_INVALID,
                        "the training data has changed: it is as large as that of the checkpoint of "
                        "step %lld (%s), and holds something else",

@@ -23,6 +23,10 @@ void xxh3_free(struct xxh3 *x); // null is fine
 void xxh3_reset(struct xxh3 *x);
 void xxh3_update(struct xxh3 *x, const void *data, size_t len);
 struct hash128 xxh3_digest(const struct xxh3 *x);
+static inline bool hash128_equal(struct hash128 a, struct hash128 b)
+{
+    return a.hi == b.hi && a.lo == b.lo;
+}
 void hash128_hex(struct hash128 h, char out[33]);
 int hash128_parse(const char *hex, struct hash128 *out); // 0, or −1 if not 32 hex digits
 

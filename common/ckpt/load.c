@@ -124,61 +124,54 @@ void load_close(struct load *l)
 }
 
 // ---- reading ----
-static int read_chunk(int fd, unsigned char *to, uint64_t len, struct err *e)
-{
-    while (len) {
-        ssize_t n = read(fd, to, len);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return err_errno(e, ERR_IO, "cannot read");
-        if (n == 0)
-            return err_set(e, ERR_DATA, "the file ends too early");
-        to += n;
-        len -= (uint64_t)n;
-    }
-    return 0;
-}
-
-// Hashes `bytes` from the descriptor's offset on. Those that lie in `want` are copied from the very
-// memory that was hashed.
-static int read_hashed(struct load *l, int fd, uint64_t bytes, struct hash128 digest,
-                       const struct box *from, const struct box *want, void *to, size_t elem,
-                       struct err *e)
+// Hashes a slice. Those bytes that lie in `want` are copied from the very memory that was hashed.
+static int read_hashed(struct load *l, int fd, const struct manifest_slice *s,
+                       const struct box *want, void *to, size_t elem, struct err *e)
 {
     struct xxh3 *hash = xxh3_new();
     int rc = 0;
-    for (uint64_t at = 0; at < bytes && !rc;) {
-        uint64_t n = bytes - at < CHUNK_BYTES ? bytes - at : CHUNK_BYTES;
-        rc = read_chunk(fd, l->chunk, n, e);
+    for (uint64_t at = 0; at < s->bytes && !rc;) {
+        uint64_t n = s->bytes - at < CHUNK_BYTES ? s->bytes - at : CHUNK_BYTES;
+        rc = slice_read(fd, l->chunk, n, s->at + at, e);
         if (!rc) {
             xxh3_update(hash, l->chunk, n);
             if (to)
-                box_copy(want, to, from, l->chunk, at, n, elem);
+                box_copy(want, to, &s->box, l->chunk, at, n, elem);
         }
         at += n;
     }
     struct hash128 is = xxh3_digest(hash);
     xxh3_free(hash);
-    if (!rc && (is.hi != digest.hi || is.lo != digest.lo))
+    if (!rc && !hash128_equal(is, s->digest))
         rc = err_set(e, ERR_CORRUPT, "digest differs: these are not the bytes that were written");
     return rc;
 }
 
+// What of a slice lies in `want`; `hashed`: all of it is read and held against its digest.
 static int read_slice(struct load *l, const struct manifest_tensor *t,
-                      const struct manifest_slice *s, const struct box *want, void *to,
+                      const struct manifest_slice *s, const struct box *want, void *to, bool hashed,
                       struct err *e)
 {
     const char *name = l->manifest.files[s->file].name;
-    int rc = 0, fd = openat(l->dirfd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-    if (fd < 0 || lseek(fd, (off_t)s->at, SEEK_SET) < 0)
-        rc = err_errno(e, ERR_IO, "cannot open %s", name);
-    if (!rc)
-        rc = read_hashed(l, fd, s->bytes, s->digest, &s->box, want, to, dtype_size(t->dtype), e);
+    size_t elem = dtype_size(t->dtype);
+    int fd = openat(l->dirfd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    int rc = fd < 0   ? err_errno(e, ERR_IO, "cannot open %s", name)
+             : hashed ? read_hashed(l, fd, s, want, to, elem, e)
+                      : box_read(want, to, &s->box, fd, s->at, elem, e);
     if (fd >= 0)
         close(fd);
     if (rc)
-        err_wrap(e, "%s/%s: tensor '%s'", l->name, l->manifest.files[s->file].name, t->name);
+        err_wrap(e, "%s/%s: tensor '%s'", l->name, name, t->name);
+    return rc;
+}
+
+static int read_slices(struct load *l, const struct manifest_tensor *t, const struct box *b,
+                       void *to, bool hashed, struct err *e)
+{
+    int rc = 0;
+    for (int i = 0; !rc && i < t->nslices; i++)
+        if (t->slices[i].bytes && box_overlap(&t->slices[i].box, b))
+            rc = read_slice(l, t, &t->slices[i], b, to, hashed, e);
     return rc;
 }
 
@@ -201,11 +194,7 @@ static int check_request(const struct load *l, const struct manifest_tensor *t, 
 int load_read_within(struct load *l, const struct manifest_tensor *t, const struct box *b, void *to,
                      struct err *e)
 {
-    int rc = 0;
-    for (int i = 0; !rc && i < t->nslices; i++)
-        if (t->slices[i].bytes && box_overlap(&t->slices[i].box, b))
-            rc = read_slice(l, t, &t->slices[i], b, to, e);
-    return rc;
+    return read_slices(l, t, b, to, true, e);
 }
 
 int load_read(struct load *l, const char *tensor, enum dtype dtype, const struct shape *global,
@@ -221,28 +210,14 @@ int load_check(struct load *l, const struct manifest_tensor *t, struct err *e)
 {
     int rc = 0;
     for (int i = 0; i < t->nslices && !rc; i++)
-        rc = read_slice(l, t, &t->slices[i], NULL, NULL, e);
+        rc = read_slice(l, t, &t->slices[i], NULL, NULL, true, e);
     return rc;
 }
 
 int load_read_part(struct load *l, const struct manifest_tensor *t, const struct box *b, void *to,
                    struct err *e)
 {
-    int rc = 0;
-    for (int i = 0; i < t->nslices && !rc; i++) {
-        const struct manifest_slice *s = &t->slices[i];
-        const char *name = l->manifest.files[s->file].name;
-        if (!s->bytes || !box_overlap(&s->box, b))
-            continue;
-        int fd = openat(l->dirfd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-        rc = fd < 0 ? err_errno(e, ERR_IO, "cannot open %s", name)
-                    : box_read(b, to, &s->box, fd, s->at, dtype_size(t->dtype), e);
-        if (fd >= 0)
-            close(fd);
-        if (rc)
-            err_wrap(e, "%s/%s: tensor '%s'", l->name, name, t->name);
-    }
-    return rc;
+    return read_slices(l, t, b, to, false, e);
 }
 
 // ---- verifying ----
@@ -300,7 +275,7 @@ static int verify_head(struct load *l, int file, struct err *e)
     int rc = stream_open(&s, l->dirfd, f->name, e);
     if (!rc) {
         rc = shard_read_head(&a, &s, f->bytes, SHARD_OURS, &plan, &digest, e);
-        if (!rc && (digest.hi != f->head_digest.hi || digest.lo != f->head_digest.lo))
+        if (!rc && !hash128_equal(digest, f->head_digest))
             rc = err_set(e, ERR_CORRUPT, "the head's digest differs");
         if (!rc)
             rc = compare_slices(l, file, &plan, e);
@@ -331,7 +306,7 @@ int load_verify(struct load *l, void (*bad)(void *arg, const struct err *e), voi
     for (int i = 0; i < l->manifest.ntensors; i++) {
         const struct manifest_tensor *t = &l->manifest.tensors[i];
         for (int k = 0; k < t->nslices; k++)
-            if (read_slice(l, t, &t->slices[k], NULL, NULL, &one))
+            if (read_slice(l, t, &t->slices[k], NULL, NULL, true, &one))
                 add_fault(&f, &one);
     }
     if (f.first.code && e)

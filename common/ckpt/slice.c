@@ -104,17 +104,17 @@ uint64_t box_copy(const struct box *to, void *to_bytes, const struct box *from,
     return copied;
 }
 
-static int read_run(int fd, char *to, uint64_t len, uint64_t at, struct err *e)
+int slice_read(int fd, void *to, uint64_t len, uint64_t at, struct err *e)
 {
-    while (len) {
-        ssize_t n = pread(fd, to, len, (off_t)at);
+    for (char *next = to; len;) {
+        ssize_t n = pread(fd, next, len, (off_t)at);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
             return err_errno(e, ERR_IO, "cannot read");
         if (n == 0)
             return err_set(e, ERR_DATA, "the file ends too early");
-        to += n;
+        next += n;
         at += (uint64_t)n;
         len -= (uint64_t)n;
     }
@@ -147,8 +147,8 @@ int box_read(const struct box *to, void *to_bytes, const struct box *from, int f
             there = there * from->shape.dim[k] + low[k] - from->start[k] + index[k];
             here = here * to->shape.dim[k] + low[k] - to->start[k] + index[k];
         }
-        rc = read_run(fd, (char *)to_bytes + (uint64_t)here * elem, (uint64_t)run * elem,
-                      at + (uint64_t)there * elem, e);
+        rc = slice_read(fd, (char *)to_bytes + (uint64_t)here * elem, (uint64_t)run * elem,
+                        at + (uint64_t)there * elem, e);
         for (d = outer - 1; d >= 0 && ++index[d] == n[d]; d--)
             index[d] = 0;
     } while (d >= 0 && !rc);

@@ -27,6 +27,8 @@ bool box_overlap(const struct box *a, const struct box *b);
 uint64_t box_copy(const struct box *to, void *to_bytes, const struct box *from,
                   const void *from_bytes, uint64_t at, uint64_t len, size_t elem);
 
+// Reads `len` bytes from byte `at` of a file on. ERR_DATA: it ends before.
+int slice_read(int fd, void *to, uint64_t len, uint64_t at, struct err *e);
 // Reads the part of box `from`, whose bytes begin at byte `at` of a file, that lies in `to` to its place
 // in to's bytes.
 int box_read(const struct box *to, void *to_bytes, const struct box *from, int fd, uint64_t at,

@@ -76,7 +76,7 @@ static int check_shard(struct inspect *in, const char *folder, const struct toke
         xxh3_update(x, a.data, a.count * array_type_size(a.type));
         struct hash128 now = xxh3_digest(x);
         xxh3_free(x);
-        if (now.hi != s->digest.hi || now.lo != s->digest.lo)
+        if (!hash128_equal(now, s->digest))
             rc = err_set(e, ERR_CORRUPT,
                          "%s: its tokens are not those that " TOKEN_INDEX " saw: it "
                          "was changed or damaged",

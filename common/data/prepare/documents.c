@@ -97,7 +97,7 @@ static int pass_text(struct documents *d, uint64_t most, bool whole, struct err 
 
 static int compare_texts(struct hash128 was, struct hash128 now, const char *name, struct err *e)
 {
-    return was.hi == now.hi && was.lo == now.lo
+    return hash128_equal(was, now)
                ? 0
                : err_set(e, ERR_DATA,
                          "%s is not what it was when this began: give it the same text, or "

@@ -170,7 +170,7 @@ static bool compare_ids(struct shards *s, int fd, const struct token_shard *shar
     }
     free(piece);
     struct hash128 now = xxh3_digest(s->hash);
-    return !left && now.hi == shard->digest.hi && now.lo == shard->digest.lo;
+    return !left && hash128_equal(now, shard->digest);
 }
 
 // A file behind the ids that were kept of it is cut off and may grow again.
