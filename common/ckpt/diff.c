@@ -2,7 +2,6 @@
 // Comparing checkpoints. See diff.h.
 #include "common/ckpt/diff.h"
 
-#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,12 +25,8 @@ struct comparing {
 
 static const char *print_shape(struct arena *a, const struct manifest_tensor *t)
 {
-    struct buf text = {0};
-    buf_printf(&text, "%s [", ckpt_dtype_name(t->dtype));
-    for (int d = 0; d < t->shape.n; d++)
-        buf_printf(&text, "%s%" PRId64, d ? ", " : "", t->unpadded[d]);
-    buf_putc(&text, ']');
-    return buf_keep(&text, a);
+    return arena_printf(a, "%s %s", ckpt_dtype_name(t->dtype),
+                        shape_text(t->unpadded, t->shape.n, a));
 }
 
 static double element(enum dtype t, const char *at, int64_t i)

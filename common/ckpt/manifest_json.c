@@ -452,15 +452,6 @@ static int check_file(struct parser *p, void *item, struct err *e)
     return 0;
 }
 
-static int count_box_bytes(const struct box *b, enum dtype t, uint64_t *out)
-{
-    *out = dtype_size(t);
-    for (int d = 0; d < b->shape.n; d++)
-        if (__builtin_mul_overflow(*out, (uint64_t)b->shape.dim[d], out))
-            return -1;
-    return 0;
-}
-
 static int check_slice(const struct manifest *m, const struct manifest_tensor *t,
                        const struct manifest_slice *s, struct err *e)
 {
@@ -468,7 +459,7 @@ static int check_slice(const struct manifest *m, const struct manifest_tensor *t
     uint64_t bytes;
     if (!box_inside(&s->box, &t->shape))
         return err_set(e, ERR_DATA, "start and shape lie outside of the tensor");
-    if (count_box_bytes(&s->box, t->dtype, &bytes) || bytes != s->bytes)
+    if (shape_bytes(&s->box.shape, dtype_size(t->dtype), &bytes) || bytes != s->bytes)
         return err_set(e, ERR_DATA, "dtype and shape do not make %" PRIu64 " bytes", s->bytes);
     if (s->at < f->head_bytes || s->at > f->bytes || s->bytes > f->bytes - s->at)
         return err_set(e, ERR_DATA, "bytes %" PRIu64 " + %" PRIu64 " lie outside of '%s'", s->at,
@@ -486,10 +477,9 @@ static int compare_starts(const void *a, const void *b)
 // Exact cover: the bytes add up and no two overlap.
 static int check_cover(const struct manifest_tensor *t, struct err *e)
 {
-    struct box whole = {.shape = t->shape};
     uint64_t bytes, sum = 0;
     int n = 0, rc = 0;
-    if (count_box_bytes(&whole, t->dtype, &bytes))
+    if (shape_bytes(&t->shape, dtype_size(t->dtype), &bytes))
         return err_set(e, ERR_DATA, "its shape has no size");
     const struct manifest_slice **s = calloc((size_t)t->nslices + 1, sizeof(void *));
     if (!s)

@@ -91,15 +91,6 @@ const struct manifest_tensor *match_state(const struct manifest *m, const char *
 
 // ---- shapes ----
 
-static const char *print_shape(struct arena *a, const int64_t *dim, int n)
-{
-    struct buf text = {0};
-    for (int d = 0; d < n; d++)
-        buf_printf(&text, "%s%lld", d ? ", " : "[", (long long)dim[d]);
-    buf_puts(&text, n ? "]" : "[]");
-    return buf_keep(&text, a);
-}
-
 static int check_shape(struct arena *a, const struct match_param *p,
                        const struct manifest_tensor *t, bool *grown, struct err *e)
 {
@@ -115,8 +106,8 @@ static int check_shape(struct arena *a, const struct match_param *p,
         e, ERR_INVALID,
         "%s is %s %s in the checkpoint (%s) and F32 %s here: give the model the sizes of "
         "the checkpoint's, or leave the parameter out of checkpoint.load.params",
-        p->name, ckpt_dtype_name(t->dtype), print_shape(a, t->unpadded, t->shape.n), t->name,
-        print_shape(a, p->unpadded, p->shape.n));
+        p->name, ckpt_dtype_name(t->dtype), shape_text(t->unpadded, t->shape.n, a), t->name,
+        shape_text(p->unpadded, p->shape.n, a));
 }
 
 bool match_clip(const struct manifest_tensor *from, const int64_t *unpadded, const struct box *b,

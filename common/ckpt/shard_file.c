@@ -150,16 +150,6 @@ static uint64_t element_bytes(const struct shard_slice *s, enum shard_origin ori
     return 0;
 }
 
-// Overflow-safe: bytes of an element × shape.
-static int count_slice_bytes(const struct shard_slice *s, uint64_t n, uint64_t *bytes)
-{
-    for (int d = 0; d < s->shape.n; d++)
-        if (__builtin_mul_overflow(n, (uint64_t)s->shape.dim[d], &n))
-            return -1;
-    *bytes = n;
-    return 0;
-}
-
 static int parse_shape(const struct json *dims, const char *name, struct shape *out, struct err *e)
 {
     if (dims->count > MAX_DIMS)
@@ -201,7 +191,7 @@ static int parse_slice(const struct json *o, struct shard_slice *out, uint64_t d
                        "tensor '%s': bytes %" PRId64 " to %" PRId64 " are outside of the %" PRIu64
                        " bytes of data",
                        o->key, from, end, len - data);
-    if (count_slice_bytes(out, element, &out->bytes) || out->bytes != (uint64_t)(end - from))
+    if (shape_bytes(&out->shape, element, &out->bytes) || out->bytes != (uint64_t)(end - from))
         return err_set(e, ERR_DATA, "tensor '%s': dtype and shape do not make %" PRId64 " bytes",
                        o->key, end - from);
     out->at = data + (uint64_t)from;

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/base/err.h"
+#include "common/base/buf.h"
 
 uint64_t box_bytes(const struct box *b, enum dtype t)
 {
@@ -153,6 +153,25 @@ int box_read(const struct box *to, void *to_bytes, const struct box *from, int f
             index[d] = 0;
     } while (d >= 0 && !rc);
     return rc;
+}
+
+int shape_bytes(const struct shape *s, uint64_t element, uint64_t *bytes)
+{
+    *bytes = element;
+    for (int d = 0; d < s->n; d++)
+        if (__builtin_mul_overflow(*bytes, (uint64_t)s->dim[d], bytes))
+            return -1;
+    return 0;
+}
+
+const char *shape_text(const int64_t *dim, int n, struct arena *a)
+{
+    struct buf text = {0};
+    buf_putc(&text, '[');
+    for (int d = 0; d < n; d++)
+        buf_printf(&text, "%s%lld", d ? ", " : "", (long long)dim[d]);
+    buf_putc(&text, ']');
+    return buf_keep(&text, a);
 }
 
 static const char *const dtype_names[DT_COUNT] = {

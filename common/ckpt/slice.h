@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/base/arena.h"
 #include "common/base/err.h"
 #include "common/op/op.h"
 
@@ -33,6 +34,10 @@ int slice_read(int fd, void *to, uint64_t len, uint64_t at, struct err *e);
 // in to's bytes.
 int box_read(const struct box *to, void *to_bytes, const struct box *from, int fd, uint64_t at,
              size_t elem, struct err *e);
+
+// The bytes of a shape's elements; −1: more than 64 bits count.
+int shape_bytes(const struct shape *s, uint64_t element, uint64_t *bytes);
+const char *shape_text(const int64_t *dim, int n, struct arena *a); // "[2, 3]"
 
 // dtypes as safetensors spells them: "F32", "BF16", "I32", "U8".
 const char *ckpt_dtype_name(enum dtype t);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // From files of others to a checkpoint of step 0. See foreign.h.
 #include <fcntl.h>
-#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -134,15 +133,6 @@ static int make_job(struct importing *x, struct err *e)
 
 // ---- accounts ------------------------------------------------------------------------------------
 
-static const char *print_shape(struct arena *a, const struct shape *s)
-{
-    struct buf text = {0};
-    for (int d = 0; d < s->n; d++)
-        buf_printf(&text, "%s%" PRId64, d ? ", " : "[", s->dim[d]);
-    buf_puts(&text, s->n ? "]" : "[]");
-    return buf_keep(&text, a);
-}
-
 static int refuse_tensor(struct importing *x, const struct foreign_stored *t, struct err *e,
                          const char *fmt, ...) __attribute__((format(printf, 4, 5)));
 static int refuse_tensor(struct importing *x, const struct foreign_stored *t, struct err *e,
@@ -169,7 +159,8 @@ static int check_tensor(struct importing *x, int i, struct err *e)
     s->used = true;
     if (!shape_equal(&s->slice.shape, &t->shape))
         return refuse_tensor(x, s, e, "is %s, and the model's is %s",
-                             print_shape(x->a, &s->slice.shape), print_shape(x->a, &t->shape));
+                             shape_text(s->slice.shape.dim, s->slice.shape.n, x->a),
+                             shape_text(t->shape.dim, t->shape.n, x->a));
     if (s->slice.dtype != DT_F32 && s->slice.dtype != DT_BF16 && strcmp(s->slice.type, "F16") != 0)
         return refuse_tensor(x, s, e, "is %s: weights are F32, BF16 or F16", s->slice.type);
     return 0;
