@@ -314,9 +314,10 @@ int load_verify(struct load *l, void (*bad)(void *arg, const struct err *e), voi
     return f.first.code;
 }
 
-int load_open_newest_good(struct load *l, const struct store *s,
-                          void (*refused)(void *arg, struct store_entry which, const struct err *e),
-                          void *arg, struct err *e)
+int load_open_newest(struct load *l, const struct store *s,
+                     int (*check)(struct load *l, struct err *e),
+                     void (*refused)(void *arg, struct store_entry which, const struct err *e),
+                     void *arg, struct err *e)
 {
     struct arena a;
     struct store_entry *list;
@@ -328,7 +329,7 @@ int load_open_newest_good(struct load *l, const struct store *s,
     bool found = false;
     for (int i = 0; i < n && !rc && !found; i++) {
         found = !load_open(l, s, list[i].attempt, list[i].step, &one);
-        if (found && load_verify(l, NULL, NULL, &one)) {
+        if (found && check(l, &one)) {
             load_close(l);
             found = false;
         }
@@ -345,6 +346,18 @@ int load_open_newest_good(struct load *l, const struct store *s,
     if (e)
         *e = first;
     return first.code;
+}
+
+static int verify_all(struct load *l, struct err *e)
+{
+    return load_verify(l, NULL, NULL, e);
+}
+
+int load_open_newest_good(struct load *l, const struct store *s,
+                          void (*refused)(void *arg, struct store_entry which, const struct err *e),
+                          void *arg, struct err *e)
+{
+    return load_open_newest(l, s, verify_all, refused, arg, e);
 }
 
 int load_make_newest(struct store *s, int64_t attempt, int64_t step, struct err *e)

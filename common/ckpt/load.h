@@ -45,9 +45,14 @@ int load_verify(struct load *l, void (*bad)(void *arg, const struct err *e), voi
 
 // How many damaged checkpoints are remembered, at most, while a good one is looked for.
 enum { DAMAGED_MAX = 64 };
-// The newest checkpoint that opens and verifies. `refused` (may be null) is called for each one that
-// is left out, and should log a line. ERR_NOTFOUND: there is none to try. When all are bad, the
+// The newest checkpoint that opens and passes the check. `refused` (may be null) is called for each one
+// that is left out, and should log a line. ERR_NOTFOUND: there is none to try. When all are bad, the
 // newest one's error.
+int load_open_newest(struct load *l, const struct store *s,
+                     int (*check)(struct load *l, struct err *e),
+                     void (*refused)(void *arg, struct store_entry which, const struct err *e),
+                     void *arg, struct err *e);
+// The same, and the check is load_verify().
 int load_open_newest_good(struct load *l, const struct store *s,
                           void (*refused)(void *arg, struct store_entry which, const struct err *e),
                           void *arg, struct err *e);

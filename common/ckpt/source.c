@@ -65,25 +65,6 @@ static int open_entry(struct load *l, const struct store *s, const struct store_
     return rc;
 }
 
-static int open_newest(struct load *l, const struct store *s, struct arena *a, struct err *e)
-{
-    struct store_entry *list;
-    struct err first = {0}, one = {0};
-    int n, rc = store_scan(s, a, &list, &n, e);
-    if (rc)
-        return rc;
-    for (int i = 0; i < n; i++) {
-        if (!open_entry(l, s, &list[i], &one))
-            return 0;
-        first = i ? first : one;
-    }
-    if (!n)
-        return err_set(e, ERR_NOTFOUND, "%s holds no checkpoint", s->path);
-    if (e)
-        *e = first;
-    return first.code;
-}
-
 int source_open(struct load *l, const char *root, const char *path, int64_t step, struct arena *a,
                 struct manifest_source *pin, struct err *e)
 {
@@ -101,7 +82,8 @@ int source_open(struct load *l, const char *root, const char *path, int64_t step
         one = true;
     }
     if (!rc)
-        rc = one ? open_entry(l, &s, &id, e) : open_newest(l, &s, a, e);
+        rc = one ? open_entry(l, &s, &id, e)
+                 : load_open_newest(l, &s, load_check_heads, NULL, NULL, e);
     if (!rc)
         *pin = (struct manifest_source){arena_strdup(a, s.path), l->manifest.attempt,
                                         l->manifest.step, arena_strdup(a, l->digest)};
