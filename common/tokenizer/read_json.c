@@ -21,33 +21,6 @@ static int read_part(struct pipeline *p, const struct json *o, const struct part
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 
 // ---- typed access ------------------------------------------------------------------------------
-static int refuse_other_keys(const struct json *o, const char *const *keys, struct err *e)
-{
-    for (const struct json *m = o->first; m; m = m->next) {
-        const char *const *k = keys;
-        while (*k && strcmp(*k, m->key) != 0)
-            k++;
-        if (!*k && strcmp(m->key, "type") != 0)
-            return err_set(e, ERR_UNSUPPORTED, "key '%.100s' is not known", m->key);
-    }
-    return 0;
-}
-
-static int get_bool(const struct json *o, const char *key, bool *out, struct err *e)
-{
-    const struct json *v = json_get(o, key);
-    if (!v || v->type != JSON_BOOL)
-        return err_set(e, ERR_DATA, v ? "'%s' is not true or false" : "'%s' is missing", key);
-    *out = v->boolean;
-    return 0;
-}
-
-static int get_bool_or(const struct json *o, const char *key, bool absent, bool *out, struct err *e)
-{
-    *out = absent;
-    return json_get(o, key) ? get_bool(o, key, out, e) : 0;
-}
-
 static bool is_null(const struct json *v)
 {
     return !v || v->type == JSON_NULL;
@@ -127,7 +100,7 @@ static int read_part(struct pipeline *p, const struct json *o, const struct part
         return rc;
     for (size_t i = 0; i < n; i++) {
         if (strcmp(parts[i].type, type) == 0) {
-            rc = refuse_other_keys(o, parts[i].keys, e);
+            rc = read_no_other_keys(o, "type", parts[i].keys, e);
             if (!rc)
                 rc = parts[i].read(p, o, e);
             if (rc)
@@ -226,7 +199,7 @@ static int read_split(struct pipeline *p, const struct json *o, struct err *e)
     if (!rc)
         rc = get_word(o, "behavior", behaviors, &behavior, e);
     if (!rc)
-        rc = get_bool(o, "invert", &t.invert, e);
+        rc = read_bool(o, "invert", &t.invert, e);
     if (rc)
         return rc;
     t.behavior = (enum split_behavior)behavior;
@@ -248,7 +221,7 @@ static int read_split(struct pipeline *p, const struct json *o, struct err *e)
 static int read_digits(struct pipeline *p, const struct json *o, struct err *e)
 {
     bool each = false;
-    int rc = get_bool(o, "individual_digits", &each, e);
+    int rc = read_bool(o, "individual_digits", &each, e);
     struct pre_tokenizer t = {.kind = PRE_DIGITS,
                               .behavior = each ? SPLIT_ISOLATED : SPLIT_CONTIGUOUS};
     return rc ? rc : add_pre_tokenizer(p, t, e);
@@ -267,7 +240,7 @@ static int read_metaspace(struct pipeline *p, const struct json *o, struct err *
     if (!rc)
         rc = get_word(o, "prepend_scheme", schemes, &scheme, e);
     if (!rc)
-        rc = get_bool(o, "split", &t.split, e);
+        rc = read_bool(o, "split", &t.split, e);
     if (!rc && scheme == PREPEND_FIRST && p->nnormalizers)
         rc = err_set(e, ERR_UNSUPPORTED, "prepend_scheme 'first' is not read behind a normalizer");
     t.prepend = scheme;
@@ -279,11 +252,11 @@ static int read_byte_level(struct pipeline *p, const struct json *o, struct err 
 {
     struct pre_tokenizer t = {.kind = PRE_BYTE_LEVEL, .behavior = SPLIT_ISOLATED};
     bool by_pattern, ignored; // trim_offsets is about offsets, which nobody asks for
-    int rc = get_bool(o, "add_prefix_space", &t.prefix_space, e);
+    int rc = read_bool(o, "add_prefix_space", &t.prefix_space, e);
     if (!rc)
-        rc = get_bool(o, "trim_offsets", &ignored, e);
+        rc = read_bool(o, "trim_offsets", &ignored, e);
     if (!rc)
-        rc = get_bool_or(o, "use_regex", true, &by_pattern, e);
+        rc = read_bool_or(o, "use_regex", true, &by_pattern, e);
     if (!rc) {
         t.known = by_pattern ? byte_level_pattern() : NULL;
         rc = add_pre_tokenizer(p, t, e);
@@ -473,7 +446,7 @@ static int read_top(struct pipeline *p, const struct json *top, struct err *e)
     const char *version;
     if (top->type != JSON_OBJECT)
         return err_set(e, ERR_DATA, "is not an object");
-    int rc = refuse_other_keys(top, keys, e);
+    int rc = read_no_other_keys(top, "type", keys, e);
     rc = rc ? rc : json_get_str(top, "version", &version, e);
     rc = rc ? rc : json_get_object(top, "model", &model, e);
     if (rc)

@@ -7,6 +7,35 @@
 #include "common/base/heap.h"
 #include "common/tokenizer/tokenizer.h"
 
+// ---- typed access ------------------------------------------------------------------------------
+int read_no_other_keys(const struct json *o, const char *also, const char *const *keys,
+                       struct err *e)
+{
+    for (const struct json *m = o->first; m; m = m->next) {
+        const char *const *k = keys;
+        while (*k && strcmp(*k, m->key) != 0)
+            k++;
+        if (!*k && (!also || strcmp(m->key, also) != 0))
+            return err_set(e, ERR_UNSUPPORTED, "key '%.100s' is not known", m->key);
+    }
+    return 0;
+}
+
+int read_bool(const struct json *o, const char *key, bool *out, struct err *e)
+{
+    const struct json *v = json_get(o, key);
+    if (!v || v->type != JSON_BOOL)
+        return err_set(e, ERR_DATA, v ? "'%s' is not true or false" : "'%s' is missing", key);
+    *out = v->boolean;
+    return 0;
+}
+
+int read_bool_or(const struct json *o, const char *key, bool absent, bool *out, struct err *e)
+{
+    *out = absent;
+    return json_get(o, key) ? read_bool(o, key, out, e) : 0;
+}
+
 // ---- the vocabulary ----------------------------------------------------------------------------
 static int measure(const struct json *vocab, size_t *ids, size_t *bytes, struct err *e)
 {
@@ -125,14 +154,11 @@ static int refuse_model_keys(const struct json *model, struct err *e)
                                        "byte_fallback",
                                        "ignore_merges",
                                        "vocab",
-                                       "merges"};
-    for (const struct json *m = model->first; m; m = m->next) {
-        size_t k = 0;
-        while (k < sizeof keys / sizeof *keys && strcmp(keys[k], m->key) != 0)
-            k++;
-        if (k == sizeof keys / sizeof *keys)
-            return err_set(e, ERR_UNSUPPORTED, "key '%.100s' is not known", m->key);
-    }
+                                       "merges",
+                                       NULL};
+    int rc = read_no_other_keys(model, NULL, keys, e);
+    if (rc)
+        return rc;
     const struct json *type = json_get(model, "type"), *dropout = json_get(model, "dropout");
     if (type && (type->type != JSON_STRING || strcmp(type->string, "BPE") != 0))
         return err_set(e, ERR_UNSUPPORTED, "type %.100s is not read: BPE is",
@@ -145,15 +171,6 @@ static int refuse_model_keys(const struct json *model, struct err *e)
         if (affix && affix->type != JSON_NULL && (affix->type != JSON_STRING || affix->string[0]))
             return err_set(e, ERR_UNSUPPORTED, "%s is not read, only \"\" or null", keys[i]);
     }
-    return 0;
-}
-
-static int get_flag(const struct json *model, const char *key, bool *out, struct err *e)
-{
-    const struct json *v = json_get(model, key);
-    if (v && v->type != JSON_BOOL)
-        return err_set(e, ERR_DATA, "'%s' is not true or false", key);
-    *out = v && v->boolean;
     return 0;
 }
 
@@ -177,9 +194,9 @@ int read_model(struct pipeline *p, const struct json *model, struct err *e)
     rc = rc ? rc : put_vocabulary(p, vocab, (size_t)merges->count, e);
     rc = rc ? rc : put_merges(p, merges, e);
     rc = rc ? rc : find_unknown(p, json_get(model, "unk_token"), e);
-    rc = rc ? rc : get_flag(model, "fuse_unk", &p->bpe.fuse_unknown, e);
-    rc = rc ? rc : get_flag(model, "byte_fallback", &p->bpe.byte_fallback, e);
-    rc = rc ? rc : get_flag(model, "ignore_merges", &p->bpe.ignore_merges, e);
+    rc = rc ? rc : read_bool_or(model, "fuse_unk", false, &p->bpe.fuse_unknown, e);
+    rc = rc ? rc : read_bool_or(model, "byte_fallback", false, &p->bpe.byte_fallback, e);
+    rc = rc ? rc : read_bool_or(model, "ignore_merges", false, &p->bpe.ignore_merges, e);
     if (rc)
         err_wrap(e, "model");
     else
@@ -191,24 +208,15 @@ int read_model(struct pipeline *p, const struct json *model, struct err *e)
 static int read_added(const struct json *o, struct added_token *t, struct err *e)
 {
     static const char *const keys[] = {"id",     "content",    "single_word", "lstrip",
-                                       "rstrip", "normalized", "special"};
+                                       "rstrip", "normalized", "special",     NULL};
     const char *content;
     if (o->type != JSON_OBJECT)
         return err_set(e, ERR_DATA, "is not an object");
-    for (const struct json *m = o->first; m; m = m->next) {
-        size_t k = 0;
-        while (k < sizeof keys / sizeof *keys && strcmp(keys[k], m->key) != 0)
-            k++;
-        if (k == sizeof keys / sizeof *keys)
-            return err_set(e, ERR_UNSUPPORTED, "key '%.100s' is not known", m->key);
-    }
-    int rc = json_get_str(o, "content", &content, e);
+    int rc = read_no_other_keys(o, NULL, keys, e);
+    rc = rc ? rc : json_get_str(o, "content", &content, e);
     bool *const flags[] = {&t->single_word, &t->lstrip, &t->rstrip, &t->normalized, &t->special};
-    for (size_t i = 0; i < sizeof flags / sizeof *flags && !rc; i++) {
-        rc = get_flag(o, keys[2 + i], flags[i], e);
-        if (!rc && !json_get(o, keys[2 + i]))
-            rc = err_set(e, ERR_DATA, "'%s' is missing", keys[2 + i]);
-    }
+    for (size_t i = 0; i < sizeof flags / sizeof *flags && !rc; i++)
+        rc = read_bool(o, keys[2 + i], flags[i], e);
     if (rc)
         return rc;
     t->content = content;
