@@ -42,30 +42,19 @@ const struct job_rule *job_rule_find(const struct job_sharding *s, const char *d
 
 // ---- names -------------------------------------------------------------------------------------
 
-static bool read_name(const struct setting *from, const char **name)
-{
-    static const struct schema_row any = {.type = SCHEMA_STRING};
-    struct setting text = *from;
-    text.row = &any;
-    return setting_read_string(&text, name);
-}
-
 static bool read_name_list(const struct setting *from, struct job_names *to)
 {
-    bool ok = true;
     if (from->node->count > MAX_AXES)
         return setting_error(from, "has %d items: it may have %d", from->node->count, MAX_AXES);
-    to->name = arena_array(from->arena, const char *, from->node->count);
-    for (const struct tree_node *n = from->node->first; n; n = n->next) {
-        struct setting one = setting_item(from, n, to->n);
-        ok = read_name(&one, &to->name[to->n++]) && ok;
-    }
-    return ok;
+    to->n = from->node->count;
+    to->name = arena_array(from->arena, const char *, to->n);
+    return setting_read_items(from, setting_read_string, to->name, sizeof *to->name);
 }
 
 // null, an axis or a rule by name, or a list of them.
-static bool read_names(const struct setting *from, struct job_names *to)
+static bool read_names(const struct setting *from, void *names)
 {
+    struct job_names *to = names;
     *to = (struct job_names){0};
     if (from->node->kind == TREE_BROKEN)
         return false;
@@ -77,17 +66,12 @@ static bool read_names(const struct setting *from, struct job_names *to)
         return setting_error(from, "must be an axis, a list of axes or null, not a map");
     to->name = arena_array(from->arena, const char *, 1);
     to->n = 1;
-    return read_name(from, &to->name[0]);
+    return setting_read_string(from, &to->name[0]);
 }
 
 static void print_name_list(const struct job_names *s, struct buf *to)
 {
-    buf_putc(to, '[');
-    for (int i = 0; i < s->n; i++) {
-        buf_puts(to, i ? ", " : "");
-        setting_print_string(NULL, &s->name[i], to);
-    }
-    buf_putc(to, ']');
+    setting_print_items(NULL, setting_print_string, s->name, sizeof *s->name, s->n, to);
 }
 
 void job_names_print(const struct job_names *s, struct buf *to)
@@ -131,12 +115,8 @@ static bool read_spec(const struct setting *from, struct job_spec *to)
     if (from->node->count > JOB_SPEC_DIMS)
         return setting_error(from, "has %d entries: a tensor has at most %d dimensions",
                              from->node->count, JOB_SPEC_DIMS);
-    bool ok = true;
-    for (const struct tree_node *n = from->node->first; n; n = n->next) {
-        struct setting one = setting_item(from, n, to->n);
-        ok = read_names(&one, &to->dim[to->n++]) && ok;
-    }
-    return ok;
+    to->n = from->node->count;
+    return setting_read_items(from, read_names, to->dim, sizeof *to->dim);
 }
 
 void job_spec_print(const struct job_spec *s, struct buf *to)
@@ -203,8 +183,9 @@ static const struct schema_row min_row = {
     .type = SCHEMA_INT_LIST, .min = 0, .max = 1e15, .min_items = 1, .max_items = JOB_SPEC_DIMS};
 static const char *const param_keys[] = {"match", "min", "spec"};
 
-static bool read_param(const struct setting *from, struct job_param_spec *p)
+static bool read_param(const struct setting *from, void *param)
 {
+    struct job_param_spec *p = param;
     if (from->node->kind == TREE_BROKEN)
         return false;
     if (from->node->kind != TREE_MAP)
@@ -214,7 +195,7 @@ static bool read_param(const struct setting *from, struct job_param_spec *p)
     for (const struct tree_node *n = from->node->first; n; n = n->next) {
         struct setting m = setting_member(from, n);
         if (strcmp(n->key, "match") == 0) {
-            ok = read_name(&m, &p->match) && ok;
+            ok = setting_read_string(&m, &p->match) && ok;
         } else if (strcmp(n->key, "min") == 0) {
             m.row = &min_row;
             ok = setting_read_int_list(&m, &p->min) && ok;
@@ -236,15 +217,9 @@ static bool read_params(const struct setting *from, int *n_params, struct job_pa
         return false;
     if (from->node->kind != TREE_LIST || from->node->count > from->row->max_items)
         return setting_error(from, "must be a list of at most %d entries", from->row->max_items);
-    bool ok = true;
-    int i = 0;
     *n_params = from->node->count;
     *params = arena_array(from->arena, struct job_param_spec, from->node->count);
-    for (const struct tree_node *n = from->node->first; n; n = n->next, i++) {
-        struct setting one = setting_item(from, n, i);
-        ok = read_param(&one, &(*params)[i]) && ok;
-    }
-    return ok;
+    return setting_read_items(from, read_param, *params, sizeof **params);
 }
 
 bool setting_read_params(const struct setting *from, void *field)

@@ -6,18 +6,6 @@
 #include "common/base/job_sections.h"
 #include "common/job/setting.h"
 
-static const struct schema_row name_row = {.type = SCHEMA_STRING};
-
-static bool read_name(const struct setting *s, const char **out)
-{
-    struct schema_row row = name_row;
-    struct setting name = *s;
-    row.valid = s->row->valid;
-    row.doc = s->row->doc;
-    name.row = &row;
-    return setting_read_string(&name, out);
-}
-
 static bool read_list(const struct setting *s, int least, const char *what, struct schema_list *to)
 {
     bool list = s->node->kind == TREE_LIST, ok = true;
@@ -29,10 +17,10 @@ static bool read_list(const struct setting *s, int least, const char *what, stru
     const char **names = arena_array(s->arena, const char *, list ? s->node->count : 1);
     *to = (struct schema_list){.n = list ? s->node->count : 1, .items = names};
     if (!list)
-        return read_name(s, &names[0]);
+        return setting_read_string(s, &names[0]);
     for (const struct tree_node *n = s->node->first; n; n = n->next, i++) {
         struct setting item = setting_item(s, n, i);
-        ok = read_name(&item, &names[i]) && ok;
+        ok = setting_read_string(&item, &names[i]) && ok;
         for (int k = 0; k < i && ok; k++)
             if (strcmp(names[k], names[i]) == 0)
                 ok = setting_error(&item, "'%.100s' is there twice", names[i]);
@@ -53,14 +41,7 @@ bool setting_read_names(const struct setting *s, void *field)
 void setting_print_names(const struct schema_row *row, const void *field, struct buf *to)
 {
     const struct schema_list *list = field;
-    const char *const *globs = list->items;
-    (void)row;
-    buf_putc(to, '[');
-    for (int i = 0; i < list->n; i++) {
-        buf_puts(to, i ? ", " : "");
-        setting_print_string(NULL, &globs[i], to);
-    }
-    buf_putc(to, ']');
+    setting_print_items(row, setting_print_string, list->items, sizeof(char *), list->n, to);
 }
 
 static int count_stars(const char *pattern)
@@ -87,7 +68,7 @@ bool setting_read_renames(const struct setting *s, void *field)
     for (const struct tree_node *n = s->node->first; n; n = n->next, i++) {
         struct setting member = setting_member(s, n);
         renames[i].from = n->key;
-        if (!read_name(&member, &renames[i].to))
+        if (!setting_read_string(&member, &renames[i].to))
             ok = false;
         else if (count_stars(n->key) > JOB_RENAME_STARS)
             ok = setting_error(&member, "has %d stars before the colon: try at most %d",

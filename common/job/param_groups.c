@@ -7,7 +7,6 @@
 #include "common/job/setting.h"
 
 // The keys of a group. lr_scale and weight_decay are bounded so that no update overflows.
-static const struct schema_row any_row = {.type = SCHEMA_STRING};
 static const struct schema_row factor_row = {.type = SCHEMA_FLOAT, .max = 1e6};
 static const char *const group_keys[] = {"match", "weight_decay", "lr_scale", "freeze"};
 enum { GROUP_KEYS = sizeof group_keys / sizeof *group_keys };
@@ -15,22 +14,22 @@ enum { GROUP_KEYS = sizeof group_keys / sizeof *group_keys };
 static bool read_member(const struct setting *s, struct job_param_group *group)
 {
     const char *key = s->node->key;
-    struct setting any = *s, factor = *s;
-    any.row = &any_row;
+    struct setting factor = *s;
     factor.row = &factor_row;
     if (strcmp(key, "match") == 0)
-        return setting_read_string(&any, &group->match);
+        return setting_read_string(s, &group->match);
     if (strcmp(key, "weight_decay") == 0)
         return setting_read_float(&factor, &group->weight_decay);
     if (strcmp(key, "lr_scale") == 0)
         return setting_read_float(&factor, &group->lr_scale);
     if (strcmp(key, "freeze") == 0)
-        return setting_read_bool(&any, &group->freeze);
+        return setting_read_bool(s, &group->freeze);
     return setting_unknown_key(s, group_keys, GROUP_KEYS, "a group has");
 }
 
-static bool read_group(const struct setting *s, struct job_param_group *group)
+static bool read_group(const struct setting *s, void *field)
 {
+    struct job_param_group *group = field;
     if (s->node->kind == TREE_BROKEN)
         return false;
     if (s->node->kind != TREE_MAP)
@@ -59,15 +58,9 @@ bool setting_read_groups(const struct setting *s, void *field)
         return false;
     if (s->node->kind != TREE_LIST || s->node->count > s->row->max_items)
         return setting_error(s, "must be a list of at most %d groups", s->row->max_items);
-    bool ok = true;
-    int i = 0;
     o->n_groups = s->node->count;
     o->groups = arena_array(s->arena, struct job_param_group, o->n_groups);
-    for (const struct tree_node *n = s->node->first; n; n = n->next, i++) {
-        struct setting item = setting_item(s, n, i);
-        ok = read_group(&item, &o->groups[i]) && ok;
-    }
-    return ok;
+    return setting_read_items(s, read_group, o->groups, sizeof *o->groups);
 }
 
 void job_groups_print(const struct job_optimizer *o, struct buf *to)

@@ -315,18 +315,29 @@ void setting_print_enum(const struct schema_row *row, const void *field, struct 
     buf_puts(to, row->names[*(const int *)field]);
 }
 
-// ---- lists of numbers ---------------------------------------------------------------------------
-// Reads every item with `read` into an array of `size`-byte items; false when any is wrong.
-static bool read_items(const struct setting *s, bool (*read)(const struct setting *, void *),
-                       char *items, size_t size)
+// ---- lists -------------------------------------------------------------------------------------
+bool setting_read_items(const struct setting *s, bool (*read)(const struct setting *, void *),
+                        void *items, size_t size)
 {
     bool ok = true;
     int i = 0;
     for (const struct tree_node *n = s->node->first; n; n = n->next, i++) {
         struct setting item = setting_item(s, n, i);
-        ok = read(&item, items + (size_t)i * size) && ok;
+        ok = read(&item, (char *)items + (size_t)i * size) && ok;
     }
     return ok;
+}
+
+void setting_print_items(const struct schema_row *row,
+                         void (*print)(const struct schema_row *, const void *, struct buf *),
+                         const void *items, size_t size, int n, struct buf *to)
+{
+    buf_putc(to, '[');
+    for (int i = 0; i < n; i++) {
+        buf_puts(to, i ? ", " : "");
+        print(row, (const char *)items + (size_t)i * size, to);
+    }
+    buf_putc(to, ']');
 }
 
 static bool check_list(const struct setting *s, int least, int most, const char *example)
@@ -351,48 +362,33 @@ bool setting_read_int_list(const struct setting *s, void *field)
     struct schema_list *list = field;
     list->n = s->node->count;
     list->items = arena_array(s->arena, int64_t, list->n);
-    return read_items(s, setting_read_int, list->items, sizeof(int64_t));
+    return setting_read_items(s, setting_read_int, list->items, sizeof(int64_t));
 }
 
 void setting_print_int_list(const struct schema_row *row, const void *field, struct buf *to)
 {
     const struct schema_list *list = field;
-    buf_putc(to, '[');
-    for (int i = 0; i < list->n; i++) {
-        buf_puts(to, i ? ", " : "");
-        setting_print_int(row, (const int64_t *)list->items + i, to);
-    }
-    buf_putc(to, ']');
+    setting_print_items(row, setting_print_int, list->items, sizeof(int64_t), list->n, to);
 }
 
 bool setting_read_pair(const struct setting *s, void *field)
 {
     return check_list(s, 2, 2, "[0.9, 0.999]") &&
-           read_items(s, setting_read_float, field, sizeof(double));
+           setting_read_items(s, setting_read_float, field, sizeof(double));
 }
 
 void setting_print_pair(const struct schema_row *row, const void *field, struct buf *to)
 {
-    const double *pair = field;
-    buf_putc(to, '[');
-    setting_print_float(row, &pair[0], to);
-    buf_puts(to, ", ");
-    setting_print_float(row, &pair[1], to);
-    buf_putc(to, ']');
+    setting_print_items(row, setting_print_float, field, sizeof(double), 2, to);
 }
 
 bool setting_read_durations(const struct setting *s, void *field)
 {
     return check_list(s, 2, 2, "[1s, 60s]") &&
-           read_items(s, setting_read_duration, field, sizeof(int64_t));
+           setting_read_items(s, setting_read_duration, field, sizeof(int64_t));
 }
 
 void setting_print_durations(const struct schema_row *row, const void *field, struct buf *to)
 {
-    const int64_t *pair = field;
-    buf_putc(to, '[');
-    setting_print_duration(row, &pair[0], to);
-    buf_puts(to, ", ");
-    setting_print_duration(row, &pair[1], to);
-    buf_putc(to, ']');
+    setting_print_items(row, setting_print_duration, field, sizeof(int64_t), 2, to);
 }

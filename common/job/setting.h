@@ -39,6 +39,13 @@ struct setting setting_item(const struct setting *s, const struct tree_node *ite
 bool setting_unknown_key(const struct setting *s, const char *const *known, int n,
                          const char *what);
 int setting_line(const struct tree_node *node); // of the job file; 0: nobody has seen it
+// Reads every item of a list with `read` into an array of `size`-byte items; false when any is wrong.
+bool setting_read_items(const struct setting *s, bool (*read)(const struct setting *, void *),
+                        void *items, size_t size);
+// Prints so many of them, "[1, 2]".
+void setting_print_items(const struct schema_row *row,
+                         void (*print)(const struct schema_row *, const void *, struct buf *),
+                         const void *items, size_t size, int n, struct buf *to);
 
 bool setting_read_int(const struct setting *s, void *field);
 bool setting_read_float(const struct setting *s, void *field);
