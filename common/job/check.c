@@ -109,13 +109,6 @@ static bool is_later(const struct reading_row *one, const struct reading_row *ot
     return one->node && (!other->node || one->node->source->index > other->node->source->index);
 }
 
-static void report_no_batch(struct reading *r, struct reading_row *batch)
-{
-    const struct tree_node *at = reading_nearest_node(r, batch->row->path);
-    if (at->kind == TREE_MAP || tree_is_null(at)) // else it is reported already
-        reading_error(r, batch, "is missing: %s", batch->row->doc);
-}
-
 // Makes the step's batch of data.batch_per_device: the rest of weft asks for that alone.
 static void resolve_batch(struct reading *r)
 {
@@ -127,7 +120,7 @@ static void resolve_batch(struct reading *r)
     if (!batch->node && !per_device) {
         batch->ok = false;
         if (each->ok)
-            report_no_batch(r, batch);
+            reading_missing(r, batch);
         return;
     }
     if (!per_device || is_later(batch, each))

@@ -37,7 +37,7 @@ void job_print(const struct job *job, struct buf *to)
         size_t offset = 0;
         const struct schema_row *row = schema_row(job->schema, i, &offset);
         const void *field = (const char *)job + offset;
-        if (!when_holds(job->schema, job, row) || is_absent(row, field))
+        if (!when_holds(job, row) || is_absent(row, field))
             continue;
         buf_printf(to, "%s: ", open_sections(row->path, before, to));
         setting_types[row->type].print(row, field, to);
@@ -46,27 +46,14 @@ void job_print(const struct job *job, struct buf *to)
     }
 }
 
-static const struct schema_row *find_row(const struct job *job, const char *path,
-                                         const void **field)
-{
-    for (int i = 0; i < schema_rows(job->schema); i++) {
-        size_t offset = 0;
-        const struct schema_row *row = schema_row(job->schema, i, &offset);
-        *field = (const char *)job + offset;
-        if (!strcmp(row->path, path))
-            return row;
-    }
-    return NULL;
-}
-
 // The setting of a key as it is printed; "" where the job has none. Models have keys of their own,
 // so a key is looked up in each job's schema. As a meaning it is equal where nothing that is learnt
 // differs: of a program its tokens.
 static void print_setting(const struct job *job, const char *path, bool meaning, struct buf *to)
 {
     const void *field;
-    const struct schema_row *row = find_row(job, path, &field);
-    if (!row || !when_holds(job->schema, job, row) || is_absent(row, field))
+    const struct schema_row *row = schema_find(job, path, &field);
+    if (!row || !when_holds(job, row) || is_absent(row, field))
         return;
     if (meaning && row->type == SCHEMA_TEXT)
         model_text_print_tokens(*(const char *const *)field, to);
@@ -87,7 +74,7 @@ static void each_difference(const struct job *before, const struct job *now,
         for (int i = 0; i < schema_rows(jobs[k]->schema); i++) {
             const struct schema_row *row = schema_row(jobs[k]->schema, i, &offset);
             struct buf a = {0}, b = {0};
-            if (k == 1 && find_row(before, row->path, &unused))
+            if (k == 1 && schema_find(before, row->path, &unused))
                 continue;
             print_setting(before, row->path, true, &a);
             print_setting(now, row->path, true, &b);

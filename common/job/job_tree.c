@@ -13,6 +13,22 @@ struct tree_node *tree_get(const struct tree_node *map, const char *key)
     return NULL;
 }
 
+const struct tree_node *tree_nearest(const struct tree_node *at, const char *path, size_t len)
+{
+    for (const char *end = path + len; at->kind == TREE_MAP && path < end;) {
+        size_t left = (size_t)(end - path), n = strcspn(path, ".");
+        n = n < left ? n : left;
+        const struct tree_node *m = at->first;
+        while (m && (strlen(m->key) != n || memcmp(m->key, path, n) != 0))
+            m = m->next;
+        if (!m)
+            break;
+        at = m;
+        path += n + 1;
+    }
+    return at;
+}
+
 void tree_put(struct tree_node *map, const char *key, struct tree_node *value)
 {
     struct tree_node **at = &map->first, *prev = NULL;

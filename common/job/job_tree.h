@@ -44,6 +44,8 @@ struct tree_node *tree_read_value(const struct tree_source *source, const char *
                                   struct tree_errors *errors);
 
 struct tree_node *tree_get(const struct tree_node *map, const char *key); // null when absent
+// The deepest node that there is towards a path, "model.seq", which ends at `len`.
+const struct tree_node *tree_nearest(const struct tree_node *at, const char *path, size_t len);
 // Replaces the member of that key by `value`, or appends it.
 void tree_put(struct tree_node *map, const char *key, struct tree_node *value);
 void tree_drop(struct tree_node *map, const char *key);   // absent is fine

@@ -228,7 +228,7 @@ static bool is_unknown_format(const struct reading *r, const struct reading_row 
 static void read_row(struct reading *r, struct reading_row *row)
 {
     const struct schema_row *schema = row->row;
-    row->active = when_holds(r->schema, r->job, schema);
+    row->active = when_holds(r->job, schema);
     if (row->node && !row->active)
         tree_error_key(&r->errors, row->node, schema->path, "acts only when %s",
                        when_text(schema, r->arena));
@@ -236,12 +236,9 @@ static void read_row(struct reading *r, struct reading_row *row)
         row->ok = read_setting(r, row, row->node);
     else if (row->active && schema->def)
         read_default(r, row);
-    else if (row->active && !schema->optional && !schema->derived) {
-        // A section that is no map lacks every key; that it is no map is reported already.
-        const struct tree_node *at = reading_nearest_node(r, schema->path);
-        if (at->kind == TREE_MAP || tree_is_null(at))
-            reading_error(r, row, "is missing: %s", schema->doc);
-    } else
+    else if (row->active && !schema->optional && !schema->derived)
+        reading_missing(r, row);
+    else
         row->ok = !is_unknown_format(r, row);
 }
 
@@ -307,18 +304,7 @@ int job_parse(struct arena *a, const struct schema *schema, const char *file, co
 
 int job_line(const struct job *job, const char *path, size_t len)
 {
-    const struct tree_node *at = job->text;
-    for (const char *key = path; at && at->kind == TREE_MAP && key < path + len;) {
-        size_t left = (size_t)(path + len - key), n = strcspn(key, ".");
-        n = n < left ? n : left;
-        const struct tree_node *member = at->first;
-        while (member && (strlen(member->key) != n || memcmp(member->key, key, n) != 0))
-            member = member->next;
-        if (!member)
-            break;
-        at = member;
-        key += n + 1;
-    }
+    const struct tree_node *at = job->text ? tree_nearest(job->text, path, len) : NULL;
     return !at || at == job->text || at->source->one_line ? 0 : at->key_line;
 }
 

@@ -36,23 +36,16 @@ bool reading_all_ok(struct reading *r, const char *const *paths)
     return true;
 }
 
-const struct tree_node *reading_nearest_node(const struct reading *r, const char *path)
+static const struct tree_node *find_nearest_node(const struct reading *r, const char *path)
 {
-    const struct tree_node *at = r->root;
-    char part[128];
-    for (size_t n = strcspn(path, "."); at->kind == TREE_MAP && n < sizeof part;
-         n = strcspn(path, ".")) {
-        memcpy(part, path, n);
-        part[n] = 0;
-        const struct tree_node *next = tree_get(at, part);
-        if (!next)
-            break;
-        at = next;
-        if (!path[n])
-            break;
-        path += n + 1;
-    }
-    return at;
+    return tree_nearest(r->root, path, strlen(path));
+}
+
+void reading_missing(struct reading *r, const struct reading_row *row)
+{
+    const struct tree_node *at = find_nearest_node(r, row->row->path);
+    if (at->kind == TREE_MAP || tree_is_null(at))
+        reading_error(r, row, "is missing: %s", row->row->doc);
 }
 
 void reading_error(struct reading *r, const struct reading_row *row, const char *fmt, ...)
@@ -62,7 +55,7 @@ void reading_error(struct reading *r, const struct reading_row *row, const char 
     va_start(ap, fmt);
     buf_vprintf(&text, fmt, ap);
     va_end(ap);
-    tree_error(&r->errors, row->node ? row->node : reading_nearest_node(r, row->row->path),
+    tree_error(&r->errors, row->node ? row->node : find_nearest_node(r, row->row->path),
                row->row->path, "%s", buf_str(&text));
     buf_clear(&text);
 }

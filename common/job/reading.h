@@ -41,8 +41,9 @@ bool reading_given(struct reading *r, const char *path);
 // wrong key is reported once.
 bool reading_all_ok(struct reading *r, const char *const *paths);
 #define READING_OK(r, ...) reading_all_ok(r, (const char *const[]){__VA_ARGS__, NULL})
-// The deepest node that the file has towards `path`.
-const struct tree_node *reading_nearest_node(const struct reading *r, const char *path);
+// Reports that a required one is not given. Where its section is no map it lacks every key, and that is
+// reported already.
+void reading_missing(struct reading *r, const struct reading_row *row);
 // Reports at the row's setting, or where it would stand when it is not given.
 void reading_error(struct reading *r, const struct reading_row *row, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
@@ -51,8 +52,10 @@ void reading_error(struct reading *r, const struct reading_row *row, const char 
 // Rows are numbered through all tables, in the order of the resolved form.
 int schema_rows(const struct schema *schema);
 const struct schema_row *schema_row(const struct schema *schema, int i, size_t *offset);
+// The row of a path in the schema that a job was read with, and its field there; null: it has none.
+const struct schema_row *schema_find(const struct job *job, const char *path, const void **field);
 // Whether the row's `when` holds for the job at hand.
-bool when_holds(const struct schema *schema, const struct job *job, const struct schema_row *row);
+bool when_holds(const struct job *job, const struct schema_row *row);
 // "optimizer.kind is adam or adamw", "data.eval.images is given"; "" when the key always acts.
 const char *when_text(const struct schema_row *row, struct arena *a);
 

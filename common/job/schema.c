@@ -21,16 +21,16 @@ const struct schema_row *schema_row(const struct schema *schema, int i, size_t *
     return &(*t)->rows[i];
 }
 
-// The row of a path that exists.
-static const struct schema_row *find_row(const struct schema *schema, const char *path,
-                                         size_t *offset)
+const struct schema_row *schema_find(const struct job *job, const char *path, const void **field)
 {
-    for (int i = 0; i < schema_rows(schema); i++) {
-        const struct schema_row *row = schema_row(schema, i, offset);
+    for (int i = 0; i < schema_rows(job->schema); i++) {
+        size_t offset = 0;
+        const struct schema_row *row = schema_row(job->schema, i, &offset);
+        *field = (const char *)job + offset;
         if (strcmp(row->path, path) == 0)
             return row;
     }
-    err_bug(__FILE__, __LINE__, path);
+    return NULL;
 }
 
 // Whether `word` is one of the words of "adam|adamw".
@@ -43,20 +43,19 @@ static bool is_listed(const char *list, const char *word)
     return false;
 }
 
-static const struct schema_row *find_asked(const struct schema *schema, const struct job *job,
-                                           const char *path, size_t n, const void **field)
+static const struct schema_row *find_asked(const struct job *job, const char *path, size_t n,
+                                           const void **field)
 {
     char name[128];
-    size_t offset = 0;
     PRE(n < sizeof name);
     memcpy(name, path, n);
     name[n] = 0;
-    const struct schema_row *row = find_row(schema, name, &offset);
-    *field = (const char *)job + offset;
+    const struct schema_row *row = schema_find(job, name, field);
+    PRE(row);
     return row;
 }
 
-bool when_holds(const struct schema *schema, const struct job *job, const struct schema_row *row)
+bool when_holds(const struct job *job, const struct schema_row *row)
 {
     if (!row->when)
         return true;
@@ -65,14 +64,14 @@ bool when_holds(const struct schema *schema, const struct job *job, const struct
     const void *field;
     if (!row->when[n]) {
         for (const char *p = row->when; *p; p += strcspn(p, "|"), p += *p == '|') {
-            asked = find_asked(schema, job, p, strcspn(p, "|"), &field);
+            asked = find_asked(job, p, strcspn(p, "|"), &field);
             PRE(asked->type == SCHEMA_STRING);
             if (*(const char *const *)field)
                 return true;
         }
         return false;
     }
-    asked = find_asked(schema, job, row->when, n, &field);
+    asked = find_asked(job, row->when, n, &field);
     PRE(asked->type == SCHEMA_ENUM);
     return is_listed(row->when + n + 1, asked->names[*(const int *)field]);
 }
