@@ -78,56 +78,28 @@ struct number number_apply(enum sign sign, struct number a, struct number b, con
 
 // ---- functions ---------------------------------------------------------------------------------
 
-static struct number call_floor(struct arena *a, const struct number *arg, const char **fault)
-{
-    (void)a;
-    (void)fault;
-    return number_of(floor(arg->value), true);
-}
+enum {
+    CALL_FLOOR,
+    CALL_CEIL,
+    CALL_SQRT,
+    CALL_LOG,
+    CALL_MIN,
+    CALL_MAX,
+    CALL_COUNT,
+    CALL_FIRST,
+    CALL_LAST,
+    CALL_REST,
+    CALL_REVERSED,
+};
 
-static struct number call_ceil(struct arena *a, const struct number *arg, const char **fault)
-{
-    (void)a;
-    (void)fault;
-    return number_of(ceil(arg->value), true);
-}
-
-static struct number call_sqrt(struct arena *a, const struct number *arg, const char **fault)
-{
-    (void)a;
-    if (arg->value < 0)
-        *fault = "the square root of a negative number";
-    return number_of(sqrt(fabs(arg->value)), false);
-}
-
-static struct number call_log(struct arena *a, const struct number *arg, const char **fault)
-{
-    (void)a;
-    if (arg->value <= 0)
-        *fault = "the logarithm of what is not above 0";
-    return number_of(*fault ? 0 : log(arg->value), false);
-}
-
-static struct number call_min(struct arena *a, const struct number *arg, const char **fault)
-{
-    (void)a;
-    (void)fault;
-    return arg[0].value <= arg[1].value ? arg[0] : arg[1];
-}
-
-static struct number call_max(struct arena *a, const struct number *arg, const char **fault)
-{
-    (void)a;
-    (void)fault;
-    return arg[0].value >= arg[1].value ? arg[0] : arg[1];
-}
-
-static struct number call_count(struct arena *a, const struct number *arg, const char **fault)
-{
-    (void)a;
-    (void)fault;
-    return number_of(arg->n, true);
-}
+static const struct number_function number_functions[] = {
+    [CALL_FLOOR] = {"floor", 1, false},      [CALL_CEIL] = {"ceil", 1, false},
+    [CALL_SQRT] = {"sqrt", 1, false},        [CALL_LOG] = {"log", 1, false},
+    [CALL_MIN] = {"min", 2, false},          [CALL_MAX] = {"max", 2, false},
+    [CALL_COUNT] = {"count", 1, true},       [CALL_FIRST] = {"first", 1, true},
+    [CALL_LAST] = {"last", 1, true},         [CALL_REST] = {"rest", 1, true},
+    [CALL_REVERSED] = {"reversed", 1, true},
+};
 
 static struct number pick_item(const struct number *list, int i, const char **fault)
 {
@@ -136,57 +108,61 @@ static struct number pick_item(const struct number *list, int i, const char **fa
     return number_of(list->n ? (double)list->item[i] : 0, true);
 }
 
-static struct number call_first(struct arena *a, const struct number *arg, const char **fault)
+static struct number list_without_first(struct number list)
 {
-    (void)a;
-    return pick_item(arg, 0, fault);
+    list.item += list.n > 0;
+    list.n -= list.n > 0;
+    return list;
 }
 
-static struct number call_last(struct arena *a, const struct number *arg, const char **fault)
+static struct number list_reversed(struct arena *a, struct number list)
 {
-    (void)a;
-    return pick_item(arg, arg->n - 1, fault);
+    int64_t *item = arena_array(a, int64_t, list.n);
+    for (int i = 0; i < list.n; i++)
+        item[i] = list.item[list.n - 1 - i];
+    list.item = item;
+    return list;
 }
 
-static struct number call_rest(struct arena *a, const struct number *arg, const char **fault)
+static struct number apply_function(struct arena *a, const struct number_function *f,
+                                    const struct number *arg, const char **fault)
 {
-    struct number out = *arg;
-    (void)a;
-    (void)fault;
-    out.item += out.n > 0;
-    out.n -= out.n > 0;
-    return out;
-}
-
-static struct number call_reversed(struct arena *a, const struct number *arg, const char **fault)
-{
-    int64_t *item = arena_array(a, int64_t, arg->n);
-    (void)fault;
-    for (int i = 0; i < arg->n; i++)
-        item[i] = arg->item[arg->n - 1 - i];
-    struct number out = *arg;
-    out.item = item;
-    return out;
-}
-
-static const struct number_function number_functions[] = {
-    {"floor", 1, call_floor}, {"ceil", 1, call_ceil},         {"sqrt", 1, call_sqrt},
-    {"log", 1, call_log},     {"min", 2, call_min},           {"max", 2, call_max},
-    {"count", 1, call_count}, {"first", 1, call_first},       {"last", 1, call_last},
-    {"rest", 1, call_rest},   {"reversed", 1, call_reversed}, {NULL, 0, NULL},
-};
-
-static bool takes_list(const struct number_function *f)
-{
-    return f->call == call_count || f->call == call_first || f->call == call_last ||
-           f->call == call_rest || f->call == call_reversed;
+    double x = arg->value;
+    switch (f - number_functions) {
+    case CALL_FLOOR:
+        return number_of(floor(x), true);
+    case CALL_CEIL:
+        return number_of(ceil(x), true);
+    case CALL_SQRT:
+        if (x < 0)
+            *fault = "the square root of a negative number";
+        return number_of(sqrt(fabs(x)), false);
+    case CALL_LOG:
+        if (x <= 0)
+            *fault = "the logarithm of what is not above 0";
+        return number_of(*fault ? 0 : log(x), false);
+    case CALL_MIN:
+        return arg[0].value <= arg[1].value ? arg[0] : arg[1];
+    case CALL_MAX:
+        return arg[0].value >= arg[1].value ? arg[0] : arg[1];
+    case CALL_COUNT:
+        return number_of(arg->n, true);
+    case CALL_FIRST:
+        return pick_item(arg, 0, fault);
+    case CALL_LAST:
+        return pick_item(arg, arg->n - 1, fault);
+    case CALL_REST:
+        return list_without_first(*arg);
+    default:
+        return list_reversed(a, *arg);
+    }
 }
 
 const struct number_function *number_function(const char *name)
 {
-    for (const struct number_function *f = number_functions; f->name; f++)
-        if (strcmp(f->name, name) == 0)
-            return f;
+    for (size_t i = 0; i < sizeof number_functions / sizeof *number_functions; i++)
+        if (strcmp(number_functions[i].name, name) == 0)
+            return &number_functions[i];
     return NULL;
 }
 
@@ -197,9 +173,9 @@ struct number number_call(struct arena *a, const struct number_function *f,
     if (n != f->nargs)
         *fault = f->nargs == 1 ? "it takes one argument" : "it takes two arguments";
     for (int i = 0; i < n && !*fault; i++)
-        if (arg[i].list != takes_list(f))
-            *fault = takes_list(f) ? "it takes a list" : "it takes numbers, not a list";
-    struct number out = *fault ? number_of(0, true) : f->call(a, arg, fault);
+        if (arg[i].list != f->takes_list)
+            *fault = f->takes_list ? "it takes a list" : "it takes numbers, not a list";
+    struct number out = *fault ? number_of(0, true) : apply_function(a, f, arg, fault);
     if (!*fault && !out.list && (!isfinite(out.value) || fabs(out.value) > 1e300))
         *fault = "too large a number";
     return out;

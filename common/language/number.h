@@ -25,7 +25,7 @@ struct number number_apply(enum sign sign, struct number a, struct number b, con
 struct number_function {
     const char *name;
     int nargs;
-    struct number (*call)(struct arena *a, const struct number *arg, const char **fault);
+    bool takes_list;
 };
 const struct number_function *number_function(const char *name);
 // Calls it with n arguments; `fault` as above.
