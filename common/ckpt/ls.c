@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "common/base/json.h"
+#include "common/base/path.h"
 #include "common/base/plain.h"
 #include "common/ckpt/commit.h"
 #include "common/ckpt/durable.h"
@@ -214,13 +215,9 @@ static int collect_below(struct ls *l, const struct store *s, struct err *e)
 static int collect_one(struct ls *l, const char *path, struct store_entry id, struct err *e)
 {
     struct store s;
-    char *parent = arena_strdup(&l->arena, path);
-    char *slash = strrchr(parent, '/');
-    if (slash == parent)
-        slash++;
-    if (slash)
-        *slash = 0;
-    int rc = store_open(&s, NULL, slash ? parent : ".", e);
+    char folder[PATH_MAX];
+    path_folder(path, folder, sizeof folder);
+    int rc = store_open(&s, NULL, folder, e);
     if (rc)
         return rc;
     inspect_checkpoint(l, &s, id);
@@ -240,11 +237,9 @@ int ls_collect(struct ls *l, const char *dir, bool deep, struct err *e)
     int rc = store_open(&s, NULL, path, e);
     if (rc)
         return rc;
-    const char *slash = strrchr(path, '/');
-    const char *name = slash ? slash + 1 : path;
-    if (store_entry_parse(name, &id)) {
+    if (store_entry_parse(path_name(path), &id)) {
         rc = collect_one(l, path, id, e);
-    } else if (store_begins(name, "step-", NULL) && !is_job(s.fd, ".")) {
+    } else if (store_begins(path_name(path), "step-", NULL) && !is_job(s.fd, ".")) {
         add_unused(l, path);
     } else {
         rc = collect_store(l, &s, e);

@@ -4,12 +4,14 @@
 //   SOURCE   {"folder": "/ckpt/base-0123abcd", "attempt": 2, "step": 200, "sha256": "…"}
 #include "common/ckpt/source.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "common/base/folder.h"
 #include "common/base/json.h"
+#include "common/base/path.h"
 #include "common/ckpt/durable.h"
 #include "common/ckpt/store_names.h"
 
@@ -43,19 +45,6 @@ const char *source_path(const char *place)
 
 // ---- finding ----
 
-// The folder and the name of a path's last part.
-static void split_path(const char *path, struct arena *a, const char **folder, const char **name)
-{
-    char *whole = arena_strdup(a, path);
-    for (size_t n = strlen(whole); n > 1 && whole[n - 1] == '/'; n--)
-        whole[n - 1] = 0;
-    char *slash = strrchr(whole, '/');
-    *name = slash ? slash + 1 : whole;
-    *folder = !slash ? "." : slash == whole ? "/" : whole;
-    if (slash && slash != whole)
-        *slash = 0;
-}
-
 static int open_entry(struct load *l, const struct store *s, const struct store_entry *id,
                       struct err *e)
 {
@@ -70,10 +59,12 @@ int source_open(struct load *l, const char *root, const char *path, int64_t step
 {
     struct store s = {.fd = -1};
     struct store_entry id;
-    const char *folder, *name;
+    char *whole = arena_strdup(a, path), folder[PATH_MAX];
     *l = (struct load){.dirfd = -1};
-    split_path(path, a, &folder, &name);
-    bool one = store_entry_parse(name, &id);
+    for (size_t n = strlen(whole); n > 1 && whole[n - 1] == '/'; n--)
+        whole[n - 1] = 0;
+    path_folder(whole, folder, sizeof folder);
+    bool one = store_entry_parse(path_name(whole), &id);
     if (one && step >= 0 && step != id.step)
         return err_set(e, ERR_INVALID, "%s is no checkpoint of step %lld", path, (long long)step);
     int rc = store_open(&s, root, one ? folder : path, e);

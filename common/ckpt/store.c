@@ -16,6 +16,7 @@
 
 #include "common/base/folder.h"
 #include "common/base/json.h"
+#include "common/base/path.h"
 #include "common/base/root.h"
 #include "common/ckpt/durable.h"
 #include "common/ckpt/store_names.h"
@@ -117,14 +118,7 @@ static int make_dir(const char *root, const char *path, struct err *e)
     if (rc)
         return rc;
     char parent[STORE_PATH_MAX];
-    snprintf(parent, sizeof parent, "%s", path);
-    char *slash = strrchr(parent, '/');
-    if (!slash)
-        snprintf(parent, sizeof parent, ".");
-    else if (slash == parent)
-        slash[1] = 0;
-    else
-        *slash = 0;
+    path_folder(path, parent, sizeof parent);
     rc = sync_path(root, path, there, e);
     if (rc)
         return rc;

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/base/path.h"
 #include "common/base/root.h"
 #include "common/ckpt/durable.h"
 #include "common/ckpt/store_names.h"
@@ -192,23 +193,23 @@ int store_destroy(struct store *s, const char *root, bool *absent, struct err *e
     char parent[STORE_PATH_MAX], trash[STORE_NAME_MAX];
     struct stat held, there;
     int dir, rc = 0;
-    const char *slash = strrchr(s->path, '/');
-    PRE(slash && slash[1]);
+    const char *name = path_name(s->path);
+    PRE(name > s->path && *name);
     if (absent)
         *absent = s->fd < 0;
-    snprintf(parent, sizeof parent, "%.*s", slash == s->path ? 1 : (int)(slash - s->path), s->path);
+    path_folder(s->path, parent, sizeof parent);
     rc = root_open(root, parent, O_RDONLY | O_DIRECTORY, 0, &dir, e);
     if (rc)
         return rc == ERR_NOTFOUND ? 0 : rc;
-    snprintf(trash, sizeof trash, STORE_TRASH "%s", slash + 1);
+    snprintf(trash, sizeof trash, STORE_TRASH "%s", name);
     bool none = s->fd < 0 && faccessat(dir, trash, F_OK, AT_SYMLINK_NOFOLLOW) && errno == ENOENT;
     if (absent)
         *absent = none;
     rc = durable_remove_tree(dir, trash, e); // of a removal that was cut short
-    if (!rc && s->fd >= 0 && !fstatat(dir, slash + 1, &there, AT_SYMLINK_NOFOLLOW)) {
+    if (!rc && s->fd >= 0 && !fstatat(dir, name, &there, AT_SYMLINK_NOFOLLOW)) {
         if (fstat(s->fd, &held) || held.st_ino != there.st_ino || held.st_dev != there.st_dev)
             rc = err_set(e, ERR_EXISTS, "%s is another folder by now", s->path);
-        else if (renameat(dir, slash + 1, dir, trash))
+        else if (renameat(dir, name, dir, trash))
             rc = err_errno(e, ERR_IO, "cannot rename %s", s->path);
     }
     if (!rc)

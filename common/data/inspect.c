@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "common/base/path.h"
 #include "common/base/plain.h"
 #include "common/tokenizer/tokenizer.h"
 
@@ -102,9 +103,8 @@ static int open_folder(struct inspect *in, const char *folder, struct err *e)
 // What lies beside a file of tokens says more of it.
 static int look_beside(struct inspect *in, struct err *e)
 {
-    const char *slash = strrchr(in->path, '/');
-    const char *folder =
-        arena_printf(&in->arena, "%.*s", (int)(slash ? slash + 1 - in->path : 0), in->path);
+    const char *name = path_name(in->path);
+    const char *folder = arena_printf(&in->arena, "%.*s", (int)(name - in->path), in->path);
     struct err none = {0};
     int rc = token_index_read(&in->arena, NULL, folder, &in->index, &none);
     if (rc == ERR_NOTFOUND)
@@ -112,14 +112,14 @@ static int look_beside(struct inspect *in, struct err *e)
     if (rc)
         return err_set(e, rc, "%s", none.text);
     rc = token_index_check(&in->index, &in->array, e);
-    if (!rc && token_index_find(&in->index, in->path + strlen(folder)))
+    if (!rc && token_index_find(&in->index, name))
         decode_beginning(in, &in->array, folder);
     return rc;
 }
 
 static bool is_folder(struct inspect *in, const char **folder)
 {
-    const char *slash = strrchr(in->path, '/'), *name = slash ? slash + 1 : in->path;
+    const char *name = path_name(in->path);
     struct stat st;
     if (stat(in->path, &st) == 0 && S_ISDIR(st.st_mode))
         *folder = arena_printf(&in->arena, "%s/", in->path);

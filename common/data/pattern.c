@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/base/path.h"
 #include "common/base/root.h"
 
 static const char special[] = "*?[";
@@ -53,7 +54,7 @@ bool pattern_is_one(const char *path)
 int pattern_files(const char *root, const char *path, struct arena *a, const char ***files, int *n,
                   struct err *e)
 {
-    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    const char *name = path_name(path);
     const char *folder = arena_printf(a, "%.*s", (int)(name - path), path);
     int fd = -1;
     *n = 0;

@@ -7,6 +7,7 @@
 
 #include "common/base/folder.h"
 #include "common/base/json.h"
+#include "common/base/path.h"
 
 const char *const token_splits[TOKEN_SPLITS] = {"train", "val"};
 
@@ -236,8 +237,7 @@ const struct token_shard *token_index_find(const struct token_index *index, cons
 
 int token_index_check(const struct token_index *index, const struct array *shard, struct err *e)
 {
-    const char *slash = strrchr(shard->path, '/'), *name = slash ? slash + 1 : shard->path;
-    const struct token_shard *s = token_index_find(index, name);
+    const struct token_shard *s = token_index_find(index, path_name(shard->path));
     if (!s || (s->tokens == shard->count && index->type == shard->type))
         return 0;
     return err_set(e, ERR_DATA,

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/path.h"
 #include "common/data/pattern.h"
 #include "common/data/token_index.h"
 
@@ -15,7 +16,7 @@
 static int read_index(struct dataset *ds, const char *root, const char *path, struct arena *a,
                       struct token_index *index, struct err *e)
 {
-    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    const char *name = path_name(path);
     struct err none = {0};
     int rc =
         token_index_read(a, root, arena_printf(a, "%.*s", (int)(name - path), path), index, &none);
@@ -38,7 +39,7 @@ static int read_index(struct dataset *ds, const char *root, const char *path, st
 static int find_missing(const char *path, const char *const *files, int n,
                         const struct token_index *index, struct err *e)
 {
-    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    const char *name = path_name(path);
     int at = 0, folder = (int)(name - path);
     if (n == 1 && strcmp(*files, path) == 0)
         return 0;                              // one file, and no pattern
@@ -87,8 +88,7 @@ static double find_text_bytes(const struct dataset *ds, const struct token_index
     for (int i = 0; i < ds->nfiles; i++) {
         const char *path = ds->files[i].tokens.path;
         PRE(path);
-        const char *slash = strrchr(path, '/');
-        const struct token_shard *s = token_index_find(index, slash ? slash + 1 : path);
+        const struct token_shard *s = token_index_find(index, path_name(path));
         if (!s)
             return 0;
         bytes += (double)s->bytes;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/base/folder.h"
+#include "common/base/path.h"
 #include "common/base/suggest.h"
 #include "common/job/job_model.h"
 #include "common/job/reading.h"
@@ -314,18 +315,16 @@ int job_load(struct arena *a, const struct schema *schema, const char *path,
 {
     struct buf text = {0};
     int code = folder_read_whole(AT_FDCWD, path, false, JOB_MAX_BYTES, &text, NULL);
-    const char *slash = strrchr(path, '/');
-    const char *dir = !slash          ? "."
-                      : slash == path ? "/"
-                                      : arena_printf(a, "%.*s", (int)(slash - path), path);
+    char dir[PATH_MAX];
+    path_folder(path, dir, sizeof dir);
     if (code == ERR_LIMIT)
         code = fail_reading(a, arena_strdup(a, path), ERR_INVALID,
                             "larger than the 1 MiB a job may be", errs);
     else if (code)
         code = fail_reading(a, arena_strdup(a, path), ERR_IO, strerror(errno), errs);
     else
-        code = job_parse(a, schema, path, dir, buf_str(&text), text.len, overrides, n_overrides,
-                         out, errs);
+        code = job_parse(a, schema, path, arena_strdup(a, dir), buf_str(&text), text.len, overrides,
+                         n_overrides, out, errs);
     buf_clear(&text);
     return code;
 }

@@ -18,6 +18,7 @@
 
 #include "common/base/folder.h"
 #include "common/base/hash.h"
+#include "common/base/path.h"
 #include "common/rpc/tls_ca.h"
 #include "common/rpc/tls_cert.h"
 
@@ -162,14 +163,6 @@ int tls_request_store(const char *dir, const char *file, const char *ca_sha256, 
     return rc;
 }
 
-// Splits "DIR/NAME" and returns the name.
-static const char *split_path(const char *path, char *dir, size_t size)
-{
-    const char *slash = strrchr(path, '/');
-    snprintf(dir, size, "%.*s", slash ? (int)(slash - path) + 1 : 1, slash ? path : ".");
-    return slash ? slash + 1 : path;
-}
-
 int tls_cert_read(const char *pem_file, int64_t *not_after_s, char *role, size_t size, char *name,
                   size_t name_size, struct err *e)
 {
@@ -177,8 +170,8 @@ int tls_cert_read(const char *pem_file, int64_t *not_after_s, char *role, size_t
     X509 *cert = NULL;
     struct tm tm = {0};
     char dir[PATH_MAX];
-    const char *file = split_path(pem_file, dir, sizeof dir);
-    int rc = tls_file_read(dir, file, &pem, e);
+    path_folder(pem_file, dir, sizeof dir);
+    int rc = tls_file_read(dir, path_name(pem_file), &pem, e);
     rc = rc ? rc : tls_cert_parse(buf_str(&pem), &cert, e);
     if (!rc && !ASN1_TIME_to_tm(X509_get0_notAfter(cert), &tm))
         rc = tls_failed(e, ERR_DATA, "its end of validity cannot be read");
@@ -282,7 +275,7 @@ int tls_fetch_ca(const char *address, const char *ca_sha256, const char *ca_file
 {
     struct buf pem = {0};
     char dir[PATH_MAX];
-    const char *file = split_path(ca_file, dir, sizeof dir);
+    path_folder(ca_file, dir, sizeof dir);
     int fd = -1, rc = connect_to(address, seconds, &fd, e);
     if (rc)
         return rc;
@@ -291,7 +284,7 @@ int tls_fetch_ca(const char *address, const char *ca_sha256, const char *ca_file
     if (rc)
         err_wrap(e, "%s", address);
     if (!rc)
-        rc = folder_write(dir, file, buf_str(&pem), FOLDER_DURABLE, e);
+        rc = folder_write(dir, path_name(ca_file), buf_str(&pem), FOLDER_DURABLE, e);
     buf_clear(&pem);
     return rc;
 }

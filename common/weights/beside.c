@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "common/base/folder.h"
+#include "common/base/path.h"
 #include "common/ckpt/durable.h"
 
 enum { LARGEST_FILE = 256 << 20 };
@@ -97,13 +98,10 @@ int fresh_end(struct fresh *f, const char *path, struct err *e)
                        "cannot rename %s to %s", f->tmp, path);
     if (rc)
         return rc;
-    snprintf(parent, sizeof parent, "%s", f->tmp);
+    path_folder(f->tmp, parent, sizeof parent);
     close(f->fd);
     *f = (struct fresh){0};
-    char *slash = strrchr(parent, '/');
-    if (slash)
-        slash[slash == parent] = 0;
-    return folder_sync(slash ? parent : ".", e);
+    return folder_sync(parent, e);
 }
 
 void fresh_clear(struct fresh *f)

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "common/base/folder.h"
+#include "common/base/path.h"
 #include "common/ckpt/durable.h"
 #include "common/ckpt/store.h"
 #include "common/plan/schema_list.h"
@@ -103,7 +104,7 @@ static const char *quote_inside(const char *text, struct arena *a)
 // A job to start from: the model with its sizes, and what a person then says.
 static int make_job(struct importing *x, struct err *e)
 {
-    const char *slash = strrchr(x->o->out, '/'), *name = slash ? slash + 1 : x->o->out;
+    const char *name = path_name(x->o->out);
     char path[PATH_MAX];
     struct job_errors errs = {0};
     struct buf text = {0};

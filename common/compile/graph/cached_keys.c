@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "common/base/path.h"
 #include "common/compile/graph/build.h"
 #include "common/compile/graph/operand.h"
 #include "common/compile/graph/token_class.h"
@@ -88,10 +89,8 @@ static int64_t count_group_places(const struct derivation *d, int value, int dim
 
 static const char *name_value(const struct derivation *d, const struct value *v)
 {
-    const char *slash = v->name ? strrchr(v->name, '/') : NULL;
-    return v->kind == VALUE_INPUT
-               ? arena_printf(d->to->arena, "%s/%s", d->name, slash ? slash + 1 : v->name)
-               : v->name;
+    return v->kind == VALUE_INPUT ? arena_printf(d->to->arena, "%s/%s", d->name, path_name(v->name))
+                                  : v->name;
 }
 
 static int copy_value(struct derivation *d, int old)

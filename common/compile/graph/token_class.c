@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/base/buf.h"
+#include "common/base/path.h"
 #include "common/compile/graph/carry.h"
 #include "common/compile/graph/operand.h"
 #include "common/op/attention.h"
@@ -112,8 +113,7 @@ const struct key_group *token_classes_group(const struct token_classes *c, int v
 
 static const char *name_input(const struct value *v)
 {
-    const char *slash = v->name ? strrchr(v->name, '/') : NULL;
-    return v->kind != VALUE_INPUT || !v->name ? "" : slash ? slash + 1 : v->name;
+    return v->kind == VALUE_INPUT && v->name ? path_name(v->name) : "";
 }
 
 bool token_is_last(const struct value *v)

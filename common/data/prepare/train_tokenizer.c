@@ -2,6 +2,7 @@
 // Texts to a tokenizer.json. See train_tokenizer.h.
 #include "common/data/prepare/train_tokenizer.h"
 
+#include <limits.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +11,7 @@
 #include "common/base/folder.h"
 #include "common/base/heap.h"
 #include "common/base/json.h"
+#include "common/base/path.h"
 #include "common/data/prepare/bpe_train.h"
 #include "common/data/prepare/conveyor.h"
 #include "common/tokenizer/pieces.h"
@@ -220,8 +222,9 @@ int train_tokenizer(const struct train_tokenizer *t, struct train_report *r, str
     struct arena names = {0};
     struct buf text = {0};
     *r = (struct train_report){0};
-    const char *slash = strrchr(t->out, '/'), *name = slash ? slash + 1 : t->out;
-    const char *folder = slash ? arena_printf(&names, "%.*s", (int)(name - t->out), t->out) : ".";
+    const char *name = path_name(t->out);
+    char folder[PATH_MAX];
+    path_folder(t->out, folder, sizeof folder);
     int rc = sources_find(&sources, &names, t->inputs, t->ninputs, t->format, e);
     rc = rc ? rc : folder_check_write(folder, name, e);
     rc = rc ? rc : check_inputs(t->out, &sources, e);
