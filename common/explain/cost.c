@@ -197,20 +197,43 @@ static double count_flops(const struct graph *g, const struct mesh *m, bool forw
     return total;
 }
 
-// The bytes that the ops of a stage read and write. `of` holds those of each node, as far as they were
-// asked for: 0 is asked for again.
-static double count_stage_traffic(const struct program *p, double *of)
+// The shares of a device's rates that kernels are taken to reach: those by which kernels/README.md
+// expects a step of a GPU.
+static const double product_share = 0.63, attention_share = 0.24, memory_share = 0.9;
+
+// The seconds that a node takes: of its products, or of the bytes that pass, whichever is more.
+static double node_seconds(const struct program *p, const struct node *n, double flops,
+                           const struct device_model *d)
 {
-    double bytes = 0;
-    for (int i = 0; i < p->ninstrs; i++) {
-        int node = p->instrs[i].node;
-        if (p->instrs[i].kind != INSTR_OP)
-            continue;
-        if (of[node] == 0)
-            of[node] = node_bytes(p->graph, &p->mesh, &p->graph->nodes[node]);
-        bytes += of[node];
+    double reached = flops * (op_is(n->op, OP_IS_ATTENTION) ? attention_share : product_share);
+    double work = node_flops(p->graph, &p->mesh, n) / reached;
+    double pass = node_bytes(p->graph, &p->mesh, n) / (d->bandwidth * memory_share);
+    return work > pass ? work : pass;
+}
+
+// What the ops of the busiest stage come to: the seconds that they take on such a device, or with
+// none the bytes that they read and write. A node is asked for once, and is alike on all stages.
+static double weigh_stages(const struct compiled *c, double flops, const struct device_model *d)
+{
+    struct arena scratch = {0};
+    double most = 0, *of = arena_array(&scratch, double,
+                                       compiled_program(c, PROGRAM_TRAIN, 0)->graph->nnodes);
+    for (int s = 0; s < c->nstages; s++) {
+        const struct program *p = compiled_program(c, PROGRAM_TRAIN, s);
+        double sum = 0;
+        for (int i = 0; i < p->ninstrs; i++) {
+            int node = p->instrs[i].node;
+            if (p->instrs[i].kind != INSTR_OP)
+                continue;
+            const struct node *n = &p->graph->nodes[node];
+            if (of[node] == 0)
+                of[node] = d ? node_seconds(p, n, flops, d) : node_bytes(p->graph, &p->mesh, n);
+            sum += of[node];
+        }
+        most = sum > most ? sum : most;
     }
-    return bytes;
+    arena_clear(&scratch);
+    return most;
 }
 
 // Counts each input once, even where the program reads it in several cuts.
@@ -276,31 +299,7 @@ void cost_count(const struct compiled *c, struct arena *a, struct cost *out)
     }
     double all = count_flops(p->graph, &c->mesh, false) * mesh_ranks(&c->mesh) / c->nstages;
     out->utilisation = all > 0 ? count_flops(whole, NULL, false) / all : 1;
-    struct arena scratch = {0};
-    double most = 0, *of = arena_array(&scratch, double,
-                                       compiled_program(c, PROGRAM_TRAIN, 0)->graph->nnodes);
-    for (int s = 0; s < c->nstages; s++) {
-        double bytes = count_stage_traffic(compiled_program(c, PROGRAM_TRAIN, s), of);
-        most = bytes > most ? bytes : most;
-    }
-    arena_clear(&scratch);
-    out->traffic = most;
-}
-
-// ---- time --------------------------------------------------------------------------------------
-
-// The shares of a device's rates that kernels are taken to reach: those by which kernels/README.md
-// expects a step of a GPU.
-static const double product_share = 0.63, attention_share = 0.24, memory_share = 0.9;
-
-// The seconds that a node takes: of its products, or of the bytes that pass, whichever is more.
-static double node_seconds(const struct program *p, const struct node *n, double flops,
-                           const struct device_model *d)
-{
-    double reached = flops * (op_is(n->op, OP_IS_ATTENTION) ? attention_share : product_share);
-    double work = node_flops(p->graph, &p->mesh, n) / reached;
-    double pass = node_bytes(p->graph, &p->mesh, n) / (d->bandwidth * memory_share);
-    return work > pass ? work : pass;
+    out->traffic = weigh_stages(c, 0, NULL);
 }
 
 struct estimate cost_estimate(const struct job *job, const struct compiled *c,
@@ -319,24 +318,7 @@ struct estimate cost_estimate(const struct job *job, const struct compiled *c,
         e.unknown = "its link is not known";
     if (e.unknown)
         return e;
-    struct arena scratch = {0};
-    double *of =
-        arena_array(&scratch, double, compiled_program(c, PROGRAM_TRAIN, 0)->graph->nnodes);
-    for (int s = 0; s < c->nstages; s++) {
-        const struct program *p = compiled_program(c, PROGRAM_TRAIN, s);
-        double seconds = 0;
-        for (int i = 0; i < p->ninstrs; i++) {
-            int node = p->instrs[i].node;
-            if (p->instrs[i].kind != INSTR_OP)
-                continue;
-            if (of[node] == 0)
-                of[node] = node_seconds(p, &p->graph->nodes[node], d->flops * share, d);
-            seconds += of[node];
-        }
-        e.compute_s = seconds > e.compute_s ? seconds : e.compute_s;
-    }
-    arena_clear(&scratch);
-    e.compute_s /= 1 - c->schedule_cost.bubble;
+    e.compute_s = weigh_stages(c, d->flops * share, d) / (1 - c->schedule_cost.bubble);
     e.send_s = cost->sent ? (double)cost->sent / d->link : 0;
     return e;
 }
