@@ -38,20 +38,6 @@ void weight_params_find(const struct graph *g, struct arena *a, struct weight_pa
     }
 }
 
-static int refuse_line(struct maker *k, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static int refuse_line(struct maker *k, const char *fmt, ...)
-{
-    struct buf what = {0};
-    va_list ap;
-    va_start(ap, fmt);
-    buf_vprintf(&what, fmt, ap);
-    va_end(ap);
-    int rc = err_set(k->e, ERR_INVALID, "%s:%d:%d: %s", k->sizes->program->name, k->line->at.line,
-                     k->line->at.column, buf_str(&what));
-    buf_clear(&what);
-    return rc;
-}
-
 // ---- names with braces ---------------------------------------------------------------------------
 
 // The next {…} from `at` on, what is inside in *in. Null: there is none.
@@ -135,7 +121,7 @@ static int add_atom(struct maker *k, struct draft *d, struct weight_atom atom)
     for (int i = 0; i < d->n; i++) {
         struct weight_piece *p = &d->piece[i];
         if (p->natoms == 2 * MAX_DIMS)
-            return refuse_line(k, "more than %d dimensions", 2 * MAX_DIMS);
+            return err_set(k->e, ERR_INVALID, "more than %d dimensions", 2 * MAX_DIMS);
         p->atom[p->natoms++] = atom;
     }
     return 0;
@@ -148,19 +134,21 @@ static int add_factor(struct maker *k, struct draft *d, const struct foreign_fac
     const struct weight_param *p = d->param;
     int dim = find_dim(k, p, f->dim), half = d->n;
     if (dim < 0)
-        return refuse_line(k, "%s is no dimension of %s", f->dim ? f->dim : "a number", p->name);
+        return err_set(k->e, ERR_INVALID, "%s is no dimension of %s", f->dim ? f->dim : "a number",
+                       p->name);
     if (d->used[dim])
-        return refuse_line(k, "%s has dimension %s once", p->name, f->dim ? f->dim : "a number");
+        return err_set(k->e, ERR_INVALID, "%s has dimension %s once", p->name,
+                       f->dim ? f->dim : "a number");
     d->used[dim] = true;
     int64_t n = p->size[dim];
     struct weight_atom all = {n, {dim, view}, {0, at}, {1, step}};
     if (f->order == ORDER_SAME)
         return add_atom(k, d, all);
     if (n % 2)
-        return refuse_line(k, "%s = %" PRId64 " has no halves", f->dim, n);
+        return err_set(k->e, ERR_INVALID, "%s = %" PRId64 " has no halves", f->dim, n);
     if (f->order == ORDER_TURNED) {
         if (2 * half > 2 * MAX_DIMS)
-            return refuse_line(k, "more than %d dimensions are turned", MAX_DIMS / 2);
+            return err_set(k->e, ERR_INVALID, "more than %d dimensions are turned", MAX_DIMS / 2);
         memcpy(d->piece + half, d->piece, sizeof *d->piece * (size_t)half);
         for (int i = 0; i < 2 * half; i++) {
             int64_t ours = i < half ? 0 : n / 2, theirs = n / 2 - ours;
@@ -207,12 +195,13 @@ static int add_product(struct maker *k, struct draft *d, int n, const struct for
     for (int i = 0; i < x->n && !rc; i++) {
         int64_t size = factor_size(k, d[0].param, &x->factor[i]);
         if (view->n == MAX_DIMS)
-            return refuse_line(k, "more than %d dimensions", MAX_DIMS);
+            return err_set(k->e, ERR_INVALID, "more than %d dimensions", MAX_DIMS);
         for (int p = 0; p < n && !rc; p++) {
             rc = add_factor(k, &d[p], &x->factor[i], view->n, 0, 1);
             if (!rc && factor_size(k, d[p].param, &x->factor[i]) != size)
-                rc = refuse_line(k, "%s and %s have other sizes of %s", d[0].param->name,
-                                 d[p].param->name, x->factor[i].dim ? x->factor[i].dim : "a stack");
+                rc =
+                    err_set(k->e, ERR_INVALID, "%s and %s have other sizes of %s", d[0].param->name,
+                            d[p].param->name, x->factor[i].dim ? x->factor[i].dim : "a stack");
         }
         view->dim[view->n++] = size;
     }
@@ -225,7 +214,7 @@ static int add_sum(struct maker *k, struct draft *d, const struct foreign_dim *x
     int rc = 0;
     int64_t at = 0;
     if (view->n == MAX_DIMS)
-        return refuse_line(k, "more than %d dimensions", MAX_DIMS);
+        return err_set(k->e, ERR_INVALID, "more than %d dimensions", MAX_DIMS);
     for (int p = 0; p < x->nterms && !rc; p++) {
         const struct foreign_product *term = &x->term[p];
         int64_t size = product_size(k, d[p].param, term), step = size;
@@ -245,8 +234,8 @@ static int keep_draft(struct maker *k, const struct draft *d, int tensor)
     struct mapping *m = k->m;
     for (int i = 0; i < p->shape.n; i++)
         if (!d->used[i] && d->piece[0].fixed[i] < 0)
-            return refuse_line(k, "%s of %s is not named between the brackets",
-                               p->dim[i] ? p->dim[i] : "the stack", p->name);
+            return err_set(k->e, ERR_INVALID, "%s of %s is not named between the brackets",
+                           p->dim[i] ? p->dim[i] : "the stack", p->name);
     for (int i = 0; i < d->n; i++) {
         m->pieces = arena_grow(k->a, m->pieces, sizeof *m->pieces, m->npieces, &m->pieces_cap);
         m->pieces[m->npieces] = d->piece[i];
@@ -266,11 +255,12 @@ static int add_tensor(struct maker *k, const char *name, struct draft *d)
     made.name =
         *name == '/' ? arena_strdup(k->a, name + 1) : arena_printf(k->a, "%s%s", k->prefix, name);
     if (strchr(made.name, '{'))
-        return refuse_line(k, "%s: nothing says what stands between the braces", made.name);
+        return err_set(k->e, ERR_INVALID, "%s: nothing says what stands between the braces",
+                       made.name);
     if (map_put(&k->tensors, made.name, &k->tensors))
-        return refuse_line(k, "%s is made twice", made.name);
+        return err_set(k->e, ERR_INVALID, "%s is made twice", made.name);
     if (m->ntensors == MOST_TENSORS)
-        return refuse_line(k, "more than %d tensors", MOST_TENSORS);
+        return err_set(k->e, ERR_INVALID, "more than %d tensors", MOST_TENSORS);
     for (int i = 0; i < t->ndims && !rc; i++) {
         int first = made.view.n;
         rc = add_product(k, d, t->n, &t->dim[i].before, &made.view);
@@ -311,7 +301,7 @@ static int add_tensors(struct maker *k, const struct weight_param *const *param,
     PRE(t->n > 0 && param[0]);
     int n = find_words(k->a, name, &items, word), rc = 0, stack = find_dim(k, param[0], NULL);
     if (n && (stack < 0 || param[0]->size[stack] != n))
-        return refuse_line(k, "{%s}: %s is no stack of %d", items, param[0]->name, n);
+        return err_set(k->e, ERR_INVALID, "{%s}: %s is no stack of %d", items, param[0]->name, n);
     for (int i = 0; i < (n ? n : 1) && !rc; i++) {
         const char *one = n ? fill_brace(k->a, name, items, word[i]) : name;
         int dim = find_brace(k->a, one, &index) ? find_dim(k, param[0], index) : -1;
@@ -322,11 +312,12 @@ static int add_tensors(struct maker *k, const struct weight_param *const *param,
                 PRE(param[p]);
                 int item = n ? i : t->path[p].item, own = find_dim(k, param[p], NULL);
                 if (item >= 0 && (own < 0 || item >= param[p]->size[own]))
-                    return refuse_line(k, "%s has no item %d", param[p]->name, item);
+                    return err_set(k->e, ERR_INVALID, "%s has no item %d", param[p]->name, item);
                 begin_draft(k, param[p], item, &d[p]);
                 int at = dim < 0 ? -1 : find_dim(k, param[p], index);
                 if (dim >= 0 && (at < 0 || param[p]->size[at] != count))
-                    return refuse_line(k, "{%s} is no dimension of %s", index, param[p]->name);
+                    return err_set(k->e, ERR_INVALID, "{%s} is no dimension of %s", index,
+                                   param[p]->name);
                 if (at >= 0)
                     d[p].piece[0].fixed[at] = x;
                 for (int q = 0; q < param[p]->shape.n; q++)
@@ -359,7 +350,7 @@ static int add_word(struct maker *k, const char *words, const char *word)
             const char *other = fill_brace(k->a, path[p], "n", n);
             param[p] = map_get(&k->params, other);
             if (!param[p])
-                return refuse_line(k, "there is %s and no %s", param[0]->name, other);
+                return err_set(k->e, ERR_INVALID, "there is %s and no %s", param[0]->name, other);
         }
         k->met = true;
         const char *name = fill_brace(k->a, t->tensor, "n", n);
@@ -380,7 +371,7 @@ static int add_drop(struct maker *k)
         if (&m->params.param[m->pieces[i].object[OURS]] == like)
             drop.like = m->pieces[i].object[THEIRS];
     if (t->like && drop.like < 0)
-        return refuse_line(k, "no line above makes a tensor of %s", t->like);
+        return err_set(k->e, ERR_INVALID, "no line above makes a tensor of %s", t->like);
     m->drops = arena_grow(k->a, m->drops, sizeof *m->drops, m->ndrops, &m->drops_cap);
     m->drops[m->ndrops++] = drop;
     return 0;
@@ -393,13 +384,13 @@ static int add_line(struct maker *k)
     if (!t->n)
         return add_drop(k);
     if (t->n > MOST_PATHS)
-        return refuse_line(k, "more than %d parameters", MOST_PATHS);
+        return err_set(k->e, ERR_INVALID, "more than %d parameters", MOST_PATHS);
     int n = find_words(k->a, t->path[0].text, &words, word), rc = 0;
     k->met = false;
     for (int i = 0; i < (n ? n : 1) && !rc; i++)
         rc = add_word(k, words, n ? word[i] : NULL);
     if (!rc && !k->met)
-        rc = refuse_line(k, "the model has no parameter %s", t->path[0].text);
+        rc = err_set(k->e, ERR_INVALID, "the model has no parameter %s", t->path[0].text);
     return rc;
 }
 
@@ -413,9 +404,13 @@ static int add_lines(struct maker *k, const struct foreign_line *line)
         if (line->kind == FOREIGN_TENSOR)
             rc = add_line(k);
         else if (!foreign_number(k->sizes, line->value, -1, &holds, &errs))
-            rc = refuse_line(k, "%s", errs.item[0].message);
-        else
+            rc = err_set(k->e, ERR_INVALID, "%s", errs.item[0].message);
+        else {
             rc = add_lines(k, holds.value != 0 ? line->body : line->otherwise);
+            continue;
+        }
+        if (rc)
+            err_wrap(k->e, "%s:%d:%d", k->sizes->program->name, line->at.line, line->at.column);
     }
     return rc;
 }
