@@ -224,12 +224,11 @@ static void order_axes(const struct shard_query *q, const struct placement *p,
     }
 }
 
-static int shard_contract(struct shard_query *q, struct err *e)
+static void shard_contract(struct shard_query *q)
 {
     struct placement p;
     struct dim_cut cut[MAX_LABELS] = {0};
     axis_set partial = 0;
-    (void)e;
     // Rules 0 and 1 for every axis first: what they take decides whether more still divides.
     for (int axis = 0; axis < q->mesh->n; axis++) {
         p.label[axis] = UNPLACED;
@@ -257,64 +256,58 @@ static int shard_contract(struct shard_query *q, struct err *e)
         q->out[0].partial_max = partial;
     else
         q->out[0].partial_sum = partial;
-    return 0;
 }
 
 // Every other op computes at its output's wanted cuts; each operand is brought there, whole, on the
 // dimensions it has.
-static int shard_pointwise(struct shard_query *q, struct err *e)
+static void shard_pointwise(struct shard_query *q)
 {
-    (void)e;
     for (int k = 0; k < q->node->nin; k++)
         for (int d = 0; d < get_input(q, k)->shape.n; d++)
             for (int o = 0; o < get_output(q)->shape.n; o++)
                 if (get_output_labels(q)[o] == q->node->attr.label[k][d])
                     q->need[k].dim[d] = q->want->dim[o];
     q->out[0] = *q->want;
-    return 0;
 }
 
 // As shard_pointwise, but one dimension of the output, which the op cannot split, is left whole.
-static int shard_pointwise_except(struct shard_query *q, int dim, struct err *e)
+static void shard_pointwise_except(struct shard_query *q, int dim)
 {
     const struct spec *want = q->want;
     struct spec less = *want;
     less.dim[dim] = (struct dim_cut){0};
     q->want = &less;
-    int rc = shard_pointwise(q, e);
+    shard_pointwise(q);
     q->want = want;
-    return rc;
 }
 
-static int shard_last_whole(struct shard_query *q, struct err *e)
+static void shard_last_whole(struct shard_query *q)
 {
-    return shard_pointwise_except(q, get_output(q)->shape.n - 1, e);
+    shard_pointwise_except(q, get_output(q)->shape.n - 1);
 }
 
-static int shard_split(struct shard_query *q, struct err *e)
+static void shard_split(struct shard_query *q)
 {
-    int rc = shard_pointwise(q, e);
+    shard_pointwise(q);
     for (int k = 1; k < q->node->nout; k++)
         q->out[k] = q->out[0];
-    return rc;
 }
 
-static int shard_topk(struct shard_query *q, struct err *e)
+static void shard_topk(struct shard_query *q)
 {
-    int rc = shard_last_whole(q, e);
+    shard_last_whole(q);
     q->out[1] = q->out[0];
-    return rc;
 }
 
-static int shard_stack(struct shard_query *q, struct err *e)
+static void shard_stack(struct shard_query *q)
 {
-    return shard_pointwise_except(q, 0, e);
+    shard_pointwise_except(q, 0);
 }
 
 // An embedding is the product of a one-hot matrix (of the ids) and the table. Where an axis cuts
 // the table's rows but not the ids, each device looks up its own rows and the output is a partial
 // sum over that axis. Over an axis that cuts both, the table is gathered.
-static int shard_embed(struct shard_query *q, struct err *e)
+static void shard_embed(struct shard_query *q)
 {
     const struct spec *table = q->in[1];
     struct spec rows = *table;
@@ -324,34 +317,31 @@ static int shard_embed(struct shard_query *q, struct err *e)
         if (!(ids >> table->dim[0].axis[i] & 1))
             dim_append(&rows.dim[0], table->dim[0].axis[i]);
     q->in[1] = &rows;
-    int rc = shard_contract(q, e);
+    shard_contract(q);
     q->in[1] = table;
-    return rc;
 }
 
 // The table's gradient contracts the one-hot matrix of the ids with the cotangent. Ids from data
 // have no cut yet: they count with the one that they are asked to have. Where an axis cuts the
 // cotangent, not the ids, and the table's rows too, the cotangent is gathered, as it is for the
 // gradient of a product's weight.
-static int shard_embed_grad(struct shard_query *q, struct err *e)
+static void shard_embed_grad(struct shard_query *q)
 {
     const struct spec *ids = q->in[0];
     struct spec asked = q->asked[0];
     q->in[0] = ids ? ids : &asked;
-    int rc = shard_contract(q, e);
+    shard_contract(q);
     q->in[0] = ids;
-    return rc;
 }
 
 // The gradient of a norm's weight is a contraction over the rows. A row itself is never cut, since
 // its norm is over all of its elements.
-static int shard_norm_weight(struct shard_query *q, struct err *e)
+static void shard_norm_weight(struct shard_query *q)
 {
-    int rc = shard_contract(q, e);
+    shard_contract(q);
     for (int k = 0; k < q->node->nin; k++)
         q->need[k].dim[get_input(q, k)->shape.n - 1] = (struct dim_cut){0};
     q->out[0].dim[0] = (struct dim_cut){0};
-    return rc;
 }
 
 // Batch, query sequence and heads as wanted, a head's elements whole; keys and values whole on the
@@ -359,15 +349,13 @@ static int shard_norm_weight(struct shard_query *q, struct err *e)
 // makes a finding of it). The second pair of scores lies alike, its key without heads, and the
 // log-sum-exp as the output does, without a width. Gradients of what the keys have are partial over
 // what cuts the queries alone.
-static int shard_attention(struct shard_query *q, struct err *e)
+static void shard_attention(struct shard_query *q)
 {
     enum { BATCH, SEQ, HEADS, WIDTH };
     struct attention_operands o;
     bool grad = q->node->op == OP_ATTENTION_GRAD;
     int64_t parts = dim_parts(q->mesh, &q->want->dim[HEADS]);
-    int rc = attention_operands(q->node->op, q->node->nin, &o);
-    if (rc)
-        return err_set(e, rc, "attention: %d inputs", q->node->nin);
+    PRE(!attention_operands(q->node->op, q->node->nin, &o));
     struct spec rows = *q->want, keys, shared = {.dim[BATCH] = rows.dim[BATCH]};
     rows.dim[WIDTH] = (struct dim_cut){0};
     keys = rows;
@@ -386,30 +374,25 @@ static int shard_attention(struct shard_query *q, struct err *e)
         q->out[k] = q->need[k];
         q->out[k].partial_sum = (axis_set)(spec_axes(&rows) & ~spec_axes(&q->need[k]));
     }
-    return 0;
 }
 
 // Where a cache lies, so do its rows, whole on their sequence: they go to places that are all here.
-static int shard_append(struct shard_query *q, struct err *e)
+static void shard_append(struct shard_query *q)
 {
-    (void)e;
     q->out[0] = q->need[0] = q->need[1] = *q->in[0];
     for (int k = 2; k < q->node->nin; k++)
         q->need[k].dim[0] = q->in[0]->dim[0];
-    return 0;
 }
 
 // ---- experts -----------------------------------------------------------------------------------
 
 // Every device of a sample sees all of its tokens and choices, so nothing is summed.
-static int shard_slots(struct shard_query *q, struct err *e)
+static void shard_slots(struct shard_query *q)
 {
-    (void)e;
     for (int k = 0; k < q->node->nin; k++)
         q->need[k].dim[0] = q->in[0]->dim[0];
     for (int k = 0; k < q->node->nout; k++)
         q->out[k].dim[0] = q->in[0]->dim[0];
-    return 0;
 }
 
 enum { TOKEN_BATCH, TOKEN_SEQ, TOKEN_WIDTH };                 // dimensions of [batch, seq, width]
@@ -418,14 +401,12 @@ enum { PLACE_GROUP, PLACE_EXPERT, PLACE_PLACE, PLACE_WIDTH }; // of [group, expe
 // Computes, as every other op, at the output's wanted cuts, where the output's groups stand for the
 // batch. Tokens and slots are brought there whole on the sequence, since a token may fill any place
 // of its group.
-static int shard_dispatch(struct shard_query *q, struct err *e)
+static void shard_dispatch(struct shard_query *q)
 {
-    (void)e;
     for (int k = 0; k < q->node->nin; k++)
         q->need[k].dim[TOKEN_BATCH] = q->want->dim[PLACE_GROUP];
     q->need[0].dim[TOKEN_WIDTH] = q->want->dim[PLACE_WIDTH];
     q->out[0] = *q->want;
-    return 0;
 }
 
 // Appends the axes of a cut that are not in `but` to another cut, and returns all that this one has.
@@ -441,13 +422,12 @@ static axis_set keep_cut(const struct dim_cut *from, axis_set but, struct dim_cu
 // for axes that the output wants on the batch or the width, and the output is partial over them. Of
 // the sequence the output takes the axes before the first of those; the rest is left to a
 // reduce-scatter. SLOT_DOT sums over the width, so that it keeps the places' cut of it too.
-static int shard_combine(struct shard_query *q, struct err *e)
+static void shard_combine(struct shard_query *q)
 {
     bool dot = q->node->op == OP_SLOT_DOT;
     const struct spec *y = q->in[0], *want = q->want;
     axis_set taken = dim_axes(&want->dim[TOKEN_BATCH]), partial = 0;
     struct spec tokens = {0}, *places = &q->need[0];
-    (void)e;
     tokens.dim[TOKEN_BATCH] = places->dim[PLACE_GROUP] = want->dim[TOKEN_BATCH];
     if (dot) {
         partial |= keep_cut(&y->dim[PLACE_WIDTH], taken, &places->dim[PLACE_WIDTH]);
@@ -465,57 +445,48 @@ static int shard_combine(struct shard_query *q, struct err *e)
     q->out[0] = tokens;
     (dot ? &q->need[2] : &q->out[0])->dim[TOKEN_WIDTH] = places->dim[PLACE_WIDTH];
     q->out[0].partial_sum = partial;
-    return 0;
 }
 
 // ---- the update --------------------------------------------------------------------------------
 
 // The optimiser works on the cut of its state, to which the gradient has been brought; clip and
 // hyper are whole everywhere.
-static int shard_update(struct shard_query *q, struct err *e)
+static void shard_update(struct shard_query *q)
 {
-    (void)e;
     for (int k = 0; k < q->node->nin - 2; k++)
         q->need[k] = *q->in[1];
     for (int k = 0; k < q->node->nout; k++)
         q->out[k] = *q->in[1];
-    return 0;
 }
 
 // Keeps all operands, and the bias that follows the loads, whole on every device.
-static int shard_balance(struct shard_query *q, struct err *e)
+static void shard_balance(struct shard_query *q)
 {
     (void)q;
-    (void)e;
-    return 0;
 }
 
 // Takes its operands as they are, which are parts of a sum over some axes, and makes such a part. One
 // alone may be cut along its first dimension: so is the vector, then.
-static int shard_metrics(struct shard_query *q, struct err *e)
+static void shard_metrics(struct shard_query *q)
 {
-    (void)e;
     for (int k = 0; k < q->node->nin; k++) {
         q->need[k] = *q->in[k];
         q->out[0].partial_sum |= q->in[k]->partial_sum;
     }
     if (q->node->nin == 1)
         q->out[0].dim[0] = q->in[0]->dim[0];
-    return 0;
 }
 
 // Takes its operand as it is; every rank makes its part of a sum over all axes.
-static int shard_partial_scalar(struct shard_query *q, struct err *e)
+static void shard_partial_scalar(struct shard_query *q)
 {
-    (void)e;
     q->need[0] = *q->in[0];
     q->out[0].partial_sum = mesh_all(q->mesh);
-    return 0;
 }
 
 // ---- the table ---------------------------------------------------------------------------------
 
-static int (*const rules[OP_COUNT])(struct shard_query *q, struct err *e) = {
+static void (*const rules[OP_COUNT])(struct shard_query *q) = {
 #define OP(id, name, nin, nout, dtypes, kernel, whole, order, traits)
 #define STEP(id, name, nin, slope, of) [OP_##id] = shard_pointwise,
 #include "common/op/ops.def"
@@ -562,8 +533,8 @@ static int (*const rules[OP_COUNT])(struct shard_query *q, struct err *e) = {
     [OP_ADAM] = shard_update,
 };
 
-int op_shard(struct shard_query *q, struct err *e)
+void op_shard(struct shard_query *q)
 {
     PRE(rules[q->node->op]);
-    return rules[q->node->op](q, e);
+    rules[q->node->op](q);
 }

@@ -19,4 +19,4 @@ struct shard_query {
 };
 
 // Answers for the ops of models and gradients; what fusion makes of them is sharded already.
-int op_shard(struct shard_query *q, struct err *e);
+void op_shard(struct shard_query *q);
