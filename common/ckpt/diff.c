@@ -15,7 +15,6 @@ enum { PART_BYTES = 16 << 20 };
 static const char *const kinds[DIFF_KINDS] = {"equal", "values", "shape", "only in A", "only in B"};
 
 struct comparing {
-    struct diff *diff;
     struct load *a, *b;
     int (*done)(void *ctx, uint64_t bytes, uint64_t of);
     void *ctx;
@@ -116,7 +115,7 @@ static bool same_shape(const struct manifest_tensor *a, const struct manifest_te
 int diff_make(struct diff *d, struct load *a, struct load *b,
               int (*done)(void *ctx, uint64_t bytes, uint64_t of), void *ctx, struct err *e)
 {
-    struct comparing x = {.diff = d, .a = a, .b = b, .done = done, .ctx = ctx};
+    struct comparing x = {.a = a, .b = b, .done = done, .ctx = ctx};
     struct map in_a = {0}, in_b = {0};
     int rc = 0;
     *d = (struct diff){0};
