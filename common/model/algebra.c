@@ -230,12 +230,7 @@ int permute_value(struct builder *b, int x, const enum dim *order)
     if (b->failed || memcmp(order, v.dims, sizeof *order * (size_t)v.shape.n) == 0)
         return x;
     build_at(b, v.shape.n, order);
-    return graph_op(b->g, &(struct op_args){.op = OP_SCALE,
-                                            .nin = 1,
-                                            .in = &x,
-                                            .nout_dims = v.shape.n,
-                                            .out_dims = order,
-                                            .attr = &(struct op_attr){.scale = 1}});
+    return graph_permute(b->g, x, order, NULL, DT_NONE);
 }
 
 // x as a product reads it: what is summed over lies side by side in the weight's order. Elsewhere,
@@ -492,7 +487,7 @@ struct term algebra_rename(struct builder *b, struct term x, const struct expr *
                                   dims_name(b->g->dims, of.dims[d]));
     if (renames) {
         build_at(b, of.shape.n, of.dims);
-        out.value = graph_rename(b->g, v, of.dims);
+        out.value = graph_permute(b->g, v, of.dims, of.dims, DT_NONE);
     }
     build_check(b);
     return out;

@@ -258,16 +258,9 @@ static int make_key_positions(struct derivation *d, int old, int64_t places)
     return copy.out[0];
 }
 
-static int permute(struct derivation *d, int x, int n, const enum dim *dims, const enum dim *as)
+static int permute(struct derivation *d, int x, const enum dim *dims, const enum dim *as)
 {
-    return graph_op(d->to, &(struct op_args){.op = OP_SCALE,
-                                             .nin = 1,
-                                             .in = &x,
-                                             .nout_dims = n,
-                                             .out_dims = dims,
-                                             .attr = &(struct op_attr){.scale = 1},
-                                             .dtype = d->to->values[x].dtype,
-                                             .read_as = as});
+    return graph_permute(d->to, x, dims, as, d->to->values[x].dtype);
 }
 
 // The cache of keys, in the order of dimensions in which they are read. A cache has samples and places
@@ -292,9 +285,9 @@ static int append_keys(struct derivation *d, int old)
             order[n++] = v->dims[i];
     const bool straight = memcmp(order, v->dims, sizeof *order * (size_t)n) == 0;
     int rows = copy_value(d, old);
-    rows = straight ? rows : permute(d, rows, n, order, NULL);
+    rows = straight ? rows : permute(d, rows, order, NULL);
     int made = append_rows(d, rows, places, find_positions(d));
-    return d->cached[old] = straight ? made : permute(d, made, n, v->dims, order);
+    return d->cached[old] = straight ? made : permute(d, made, v->dims, order);
 }
 
 // Of numbers for each position those of the call's rows: [batch, seq, ..].
@@ -312,7 +305,7 @@ static int index_rows(struct derivation *d, int old, int along)
             order[n++] = v.dims[i];
         }
     if (along)
-        table = permute(d, table, n, order, NULL);
+        table = permute(d, table, order, NULL);
     order[0] = DIM_NONE; // not along the rows: model.seq
     return d->indexed[old] = graph_op(g, &(struct op_args){.op = OP_EMBED,
                                                            .nin = 2,
@@ -375,7 +368,7 @@ static int lead_with_kept(struct derivation *d, int x, int8_t *label, const stru
             label[at] = was[j];
             dims[at++] = v.dims[j];
         }
-    return memcmp(dims, v.dims, sizeof *dims * (size_t)at) == 0 ? x : permute(d, x, at, dims, NULL);
+    return memcmp(dims, v.dims, sizeof *dims * (size_t)at) == 0 ? x : permute(d, x, dims, NULL);
 }
 
 static void read_indexed(struct derivation *d, const struct node *n, int k, int along,

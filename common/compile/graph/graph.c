@@ -458,16 +458,17 @@ int graph_pad(struct graph *g, int x, float by)
     return x;
 }
 
-int graph_rename(struct graph *g, int x, const enum dim *dims)
+int graph_permute(struct graph *g, int x, const enum dim *order, const enum dim *as, enum dtype t)
 {
     struct value v = g->values[x];
     return graph_op(g, &(struct op_args){.op = OP_SCALE,
                                          .nin = 1,
                                          .in = &x,
                                          .nout_dims = v.shape.n,
-                                         .out_dims = dims,
+                                         .out_dims = order,
                                          .attr = &(struct op_attr){.scale = 1},
-                                         .read_as = dims});
+                                         .dtype = t,
+                                         .read_as = as});
 }
 
 int value_find_dim(const struct value *v, enum dim dim)

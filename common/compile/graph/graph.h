@@ -204,8 +204,8 @@ int graph_like(struct graph *g, enum op op, int nin, const int *in, int like);
 int graph_shaped(struct graph *g, enum op op, int nin, const int *in, int like,
                  const struct op_attr *attr, enum dtype t);
 int graph_pad(struct graph *g, int x, float by); // x with `by` in its padding
-// Returns x with other names for its dimensions, one for one; nothing is computed.
-int graph_rename(struct graph *g, int x, const enum dim *dims);
+// Returns x with its dimensions in this order; they are called `as` first (null: as they are).
+int graph_permute(struct graph *g, int x, const enum dim *order, const enum dim *as, enum dtype t);
 int graph_matmul(struct graph *g, int a, int b, int n, const enum dim *out_dims);
 int graph_matmul_as(struct graph *g, int a, int b, int n, const enum dim *out_dims, enum dtype t);
 

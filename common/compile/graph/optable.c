@@ -573,12 +573,8 @@ struct op_attr op_attr_on(const struct graph *g, const struct node *n, const str
     if (op_row(n->op)->place)
         op_row(n->op)->place(g, n, at, &attr);
     int k = op_row(n->op)->rows - 1;
-    if (k >= 0) {
-        const struct value *v = get_operand(g, n, k);
-        int64_t start[MAX_DIMS];
-        spec_start(&v->spec, at->mesh, &v->shape, at->rank, start);
-        attr.start = start[v->shape.n - 1];
-    }
+    if (k >= 0)
+        attr.start = find_start(g, operand_id(n, k), at, get_operand(g, n, k)->shape.n - 1);
     return attr;
 }
 
@@ -619,9 +615,8 @@ double op_bytes(const struct graph *g, const struct node *n, const struct shape 
                 const struct shape *out)
 {
     double bytes = 0;
-    for (int k = 0; k < n->nin; k++)
-        bytes += (double)shape_count(&in[k]) * (double)dtype_size(g->values[n->in[k]].dtype);
-    for (int k = 0; k < n->nout; k++)
-        bytes += (double)shape_count(&out[k]) * (double)dtype_size(g->values[n->out[k]].dtype);
+    for (int k = 0; k < n->nin + n->nout; k++)
+        bytes += (double)shape_count(k < n->nin ? &in[k] : &out[k - n->nin]) *
+                 (double)dtype_size(get_operand(g, n, k)->dtype);
     return bytes;
 }

@@ -64,7 +64,7 @@ static void vjp_cast(struct tape *t, const struct node *n, int cot)
     tape_add(t, n->in[0], make_like(t, OP_CAST, 1, &cot, n->in[0], &n->attr));
 }
 
-// Whether the operand's dimensions stand where they stood, and are called otherwise (graph_rename).
+// Whether the operand's dimensions stand where they stood, and are called otherwise (graph_permute).
 static bool renames_dims(const struct value *x, const struct value *y, const struct node *n)
 {
     bool same = x->shape.n == y->shape.n, other = false;
@@ -86,15 +86,7 @@ static void vjp_scale(struct tape *t, const struct node *n, int cot)
         return;
     }
     graph_at(g, v.point);
-    tape_add(t, x,
-             graph_op(g, &(struct op_args){.op = OP_SCALE,
-                                           .nin = 1,
-                                           .in = &cot,
-                                           .nout_dims = v.shape.n,
-                                           .out_dims = v.dims,
-                                           .attr = &n->attr,
-                                           .dtype = tape_dtype(t, x),
-                                           .read_as = v.dims}));
+    tape_add(t, x, graph_permute(g, cot, v.dims, v.dims, tape_dtype(t, x)));
 }
 
 static void vjp_add(struct tape *t, const struct node *n, int cot)
