@@ -228,16 +228,16 @@ void tokenizer_close(struct tokenizer *t)
     free(t);
 }
 
-int tokenizer_save(const struct tokenizer *t, const char *dir, struct err *e)
+int tokenizer_save(const struct tokenizer *t, int dirfd, const char *dir, struct err *e)
 {
     const struct buf *json = &t->files.json, *merges = &t->files.merges;
     int rc = 0;
     if (merges->data)
-        rc = folder_write_bytes(dir, MERGES_NAME, merges->data, merges->len, 0600, FOLDER_DURABLE,
-                                e);
+        rc = folder_write_at(dirfd, dir, MERGES_NAME, merges->data, merges->len, 0600,
+                             FOLDER_DURABLE, e);
     if (!rc && t->kind == KIND_FILE)
-        rc = folder_write_bytes(dir, merges->data ? VOCAB_NAME : JSON_NAME, buf_str(json),
-                                json->len, 0600, FOLDER_DURABLE, e);
+        rc = folder_write_at(dirfd, dir, merges->data ? VOCAB_NAME : JSON_NAME, buf_str(json),
+                             json->len, 0600, FOLDER_DURABLE, e);
     return rc;
 }
 

@@ -73,8 +73,8 @@ int tokenizer_find_end(const struct tokenizer *t, const char *content, int32_t *
 bool tokenizer_extends(const struct tokenizer *t, const struct tokenizer *of, int32_t *differs);
 // Writes what it was opened from into a folder that is there, each file whole or not at all:
 // tokenizer.json, or vocab.json and merges.txt. tokenizer_open(dir) then gives the same tokenizer.
-// Writes nothing for bytes and ids.
-int tokenizer_save(const struct tokenizer *t, const char *dir, struct err *e);
+// Writes nothing for bytes and ids. `dir` starts at dirfd.
+int tokenizer_save(const struct tokenizer *t, int dirfd, const char *dir, struct err *e);
 
 // ---- text to ids -------------------------------------------------------------------------------
 struct tokenizer_work; // what a thread needs meanwhile: room, and the pieces that it met before

@@ -73,6 +73,18 @@ def test_a_checkpoint_without_its_tokenizer_takes_it_again_and_needs_none_to_sco
     assert end.code == 0, end
 
 
+def test_a_link_in_its_place_leads_nowhere(trained):
+    file, outside = job(trained, "linked", tokenizer="tokenizer.json"), trained / "outside"
+    outside.mkdir()
+    assert runs.weft("run", str(file), cwd=trained).code == 0
+    [folder] = (trained / "ckpt").glob("linked-*")
+    shutil.rmtree(folder / "tokenizer")
+    (folder / "tokenizer").symlink_to(outside)
+    end = runs.weft("run", str(file), "-s", "train.steps=4", cwd=trained)
+    assert end.code != 0 and "tokenizer is no folder but a link" in end.out + end.err, end
+    assert not list(outside.iterdir())
+
+
 def test_another_tokenizer_than_the_datas_is_refused_and_both_are_named(trained):
     shutil.copy(SHAPES / "llama3.json", trained / "other.json")
     end = runs.weft("run", str(job(trained, "other", tokenizer="other.json")), cwd=trained)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where a training begins: the checkpoint is found and pinned (source.h), its tensors become
 // parameters (match.h).
+#include <fcntl.h>
 #include <pthread.h>
 
 #include "common/base/buf.h"
@@ -268,7 +269,7 @@ static void ids_of_the_vocabulary_must_mean_what_they_meant(void **state)
         assert_non_null(strstr(e.text, job.identity));
         assert_int_equal(mkdirat(f->store.fd, STORE_TOKENIZER, 0700), 0);
         char *folder = arena_printf(&f->arena, "%s/" STORE_TOKENIZER, f->store.path);
-        assert_int_equal(tokenizer_save(first, folder, &e), 0);
+        assert_int_equal(tokenizer_save(first, AT_FDCWD, folder, &e), 0);
         int rc = source_check_tokenizer(&l, NULL, &pin, "wte", &job, &note, &e);
         assert_int_equal(rc, cases[i].differs == -2 ? 0 : ERR_INVALID);
         assert_int_equal(!rc, strstr(buf_str(&note), " extends the checkpoint's, sha256:") != NULL);

@@ -366,7 +366,7 @@ static int finish_folder(struct work *w, struct err *e)
         rc = keep(w, e);
     }
     if (!rc)
-        rc = tokenizer_save(w->p->t, w->p->out, e); // before a job can find a shard
+        rc = tokenizer_save(w->p->t, AT_FDCWD, w->p->out, e); // before a job can find a shard
     for (int split = 0; split < TOKEN_SPLITS && !rc; split++)
         rc = shards_name(&w->shards[split], e);
     if (!rc)

@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/attempt/leader.h"
 #include "common/attempt/page.h"
@@ -152,7 +153,8 @@ static void take_staging(struct saver *s)
 }
 
 // The tokenizer's files lie beside the checkpoints, written once, by rank 0: who generates or exports
-// finds them there. Another that is there already belongs to what was trained so far.
+// finds them there. Another that is there already belongs to what was trained so far. Nothing is written
+// through a link, which would lead out of the job's folder.
 static int keep_tokenizer(struct saver *s, struct err *e)
 {
     const struct tokenizer *t = s->o.tokenizer;
@@ -167,10 +169,18 @@ static int keep_tokenizer(struct saver *s, struct err *e)
         rc = err_set(e, ERR_INVALID,
                      "%s: the tokenizer of the checkpoints is %s, and data.tokenizer, %s, is %s",
                      path.data, kept, name, tokenizer_identity(t));
-    if (rc == ERR_NOTFOUND) {
-        rc = tokenizer_is_file(name) ? folder_make(path.data, e) : 0;
-        rc = rc ? rc : tokenizer_save(t, path.data, e);
-        rc = rc ? rc : folder_sync(s->store.path, e);
+    if (rc == ERR_NOTFOUND && !tokenizer_is_file(name)) {
+        rc = 0; // bytes
+    } else if (rc == ERR_NOTFOUND) {
+        int dir = -1;
+        rc = folder_make(path.data, e);
+        rc = rc ? rc : folder_open(s->store.path, STORE_TOKENIZER, false, &dir, e);
+        if (!rc && (rc = tokenizer_save(t, dir, ".", e)))
+            err_wrap(e, "%s", path.data);
+        if (!rc)
+            rc = folder_sync(s->store.path, e);
+        if (dir >= 0)
+            close(dir);
     }
     buf_clear(&path);
     return rc;
