@@ -133,6 +133,8 @@ static int copy_file(int from, int to, const char *name, struct err *e)
     int rc = folder_read_whole(from, name, true, LARGEST_FILE, &bytes, e);
     rc = rc ? rc : durable_write_file(to, name, buf_str(&bytes), bytes.len, e);
     buf_clear(&bytes);
+    if (rc == ERR_NOTFOUND) // its link is there
+        rc = e ? (e->code = ERR_DATA) : ERR_DATA;
     return rc;
 }
 
@@ -141,7 +143,7 @@ int beside_copy(const char *from, const char *to, int *n, struct err *e)
     int rc = 0, in = open(from, O_RDONLY | O_DIRECTORY | O_CLOEXEC), out = -1;
     *n = 0;
     for (size_t i = 0; in >= 0 && !rc && i < sizeof names / sizeof *names; i++) {
-        if (faccessat(in, names[i], F_OK, 0))
+        if (faccessat(in, names[i], F_OK, AT_SYMLINK_NOFOLLOW)) // a link to nothing is no absence
             continue;
         if (out < 0 && ((mkdir(to, 0755) && errno != EEXIST) ||
                         (out = open(to, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) < 0))

@@ -141,13 +141,16 @@ int foreign_open(struct foreign_files *f, const char *path, struct err *e)
     if (f->dirfd < 0)
         return err_errno(e, errno == ENOENT ? ERR_NOTFOUND : ERR_IO, "cannot open %s", path);
     int rc;
-    if (!faccessat(f->dirfd, SINGLE, F_OK, 0)) {
+    if (!faccessat(f->dirfd, SINGLE, F_OK, AT_SYMLINK_NOFOLLOW)) {
         rc = open_file(f, SINGLE, e);
         rc = rc ? rc : name_tensors(f, e);
     } else {
         rc = foreign_json(f, INDEX, &index, e);
         if (rc == ERR_NOTFOUND)
-            rc = err_set(e, ERR_NOTFOUND, "there is no %s and no %s", SINGLE, INDEX);
+            rc = err_set(e, ERR_NOTFOUND,
+                         "there is no %s and no %s; of a pytorch_model.bin save_pretrained() of "
+                         "transformers makes one",
+                         SINGLE, INDEX);
         else if (!rc)
             rc = open_indexed(f, index, e);
     }

@@ -260,6 +260,14 @@ def test_a_tokenizers_files_and_token_ids_travel(llama, tmp_path):
     weft("export", step, tmp_path / "hf3", "-s", "hidden_size=7", code=2)
 
 
+@pytest.mark.parametrize("file", ["tokenizer.json", "model.safetensors"])
+def test_a_link_to_a_file_that_was_not_copied_along_is_named(llama, file):
+    """As in a folder of Hugging Face's cache that was copied without its blobs."""
+    (llama.dir / file).unlink(missing_ok=True)
+    (llama.dir / file).symlink_to(f"../../blobs/{file}")
+    llama.refused(file, "No such file")
+
+
 @pytest.mark.parametrize("file", ["config.json", "generation_config.json"])
 @pytest.mark.parametrize("ids", [["x", 1.5, 7], "7", 1.5, True, {}, [[7]], 1 << 31, -2])
 def test_what_is_no_token_id_is_refused_both_ways(llama, tmp_path, file, ids):
