@@ -179,16 +179,15 @@ DEVICE void rows_store(const struct head_rows *x, int row, int64_t col, float v)
 enum { AHEAD = 4 };
 
 // Loads columns [from, from + wide) of the rows; zeros where there are none. A thread has one column:
-// whose it is, and of which dtype, is asked before the first load. Bits become numbers behind the
-// last of AHEAD loads, since a load is waited for where its result is first used.
+// whose it is, is asked once.
 DEVICE void load_tile(float *to, int pitch, int wide, const struct head_rows *x, int64_t from)
 {
     const int col = (int)threadIdx.x % wide, step = THREADS / wide;
     const bool there = from + col < rows_width(x), more = there && from + col >= x->own.width;
-    const bool f32 = x->own.type == DT_F32; // both pairs have one dtype
+    const enum dtype type = x->own.type; // both pairs have one
     const int64_t stride = more ? x->more.stride : x->own.stride;
     const int64_t first = (more ? x->more.first - x->own.width : x->own.first) + from + col;
-    const int64_t size = f32 ? 4 : 2, by = step * stride * size;
+    const int64_t size = type == DT_F32 ? 4 : 2, by = step * stride * size;
     int r = (int)threadIdx.x / wide;
     const char *at =
         (const char *)(more ? x->more.data : x->own.data) + (first + r * stride) * size;
@@ -197,13 +196,12 @@ DEVICE void load_tile(float *to, int pitch, int wide, const struct head_rows *x,
         unsigned bits[AHEAD];
         UNROLL
         for (int i = 0; i < AHEAD; i++) {
-            const void *p = at + i * by;
             bits[i] = 0;
             if (there && r + i * step < x->n)
-                bits[i] = f32 ? *(const unsigned *)p : *(const uint16_t *)p;
+                bits[i] = load_bits(at + i * by, type, 0);
         }
         UNROLL
         for (int i = 0; i < AHEAD; i++)
-            to[(r + i * step) * pitch + col] = __uint_as_float(f32 ? bits[i] : bits[i] << 16);
+            to[(r + i * step) * pitch + col] = bits_f32(bits[i], type);
     }
 }

@@ -20,6 +20,11 @@
 //   LAUNCH(twice, grid, block, shared_bytes, q, x, n);    on the stream of struct stream_q *q
 //   return op_launched(q, c, e);                     cuda_device.h: what every launch ends with
 //
+// A thread waits for a load where it first uses the result: also where it converts it, and before a
+// branch ends in which it does. Loads that are to be under way together stand in a row, with every
+// question asked before the first and every result used behind the last. Only the machine code shows
+// whether they are.
+//
 // A grid of no blocks is an error of CUDA's: an op of nothing returns before it launches. Arguments
 // are copied at the launch: structs by value may be up to 4 KB in all, and hold device pointers
 // alone. No thread leaves a kernel while others of its block still come to a barrier or a shuffle.

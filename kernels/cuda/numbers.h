@@ -57,6 +57,18 @@ DEVICE float load_f32(const void *p, enum dtype t, int64_t i)
     return (float)((const uint8_t *)p)[i];
 }
 
+// Element i of an operand in f32 or bf16, in two steps: several loads come first and are under way
+// together, then their bits become numbers (launch.h).
+DEVICE unsigned load_bits(const void *p, enum dtype t, int64_t i)
+{
+    return t == DT_F32 ? ((const unsigned *)p)[i] : ((const uint16_t *)p)[i];
+}
+
+DEVICE float bits_f32(unsigned bits, enum dtype t)
+{
+    return __uint_as_float(t == DT_F32 ? bits : bits << 16);
+}
+
 // f32 or bf16, rounded to the nearest.
 DEVICE void store_f32(void *p, enum dtype t, int64_t i, float x)
 {

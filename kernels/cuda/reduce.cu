@@ -87,14 +87,20 @@ DEVICE void load_columns(const struct columns *c, float v[LANES], int64_t at, in
         pack_load(v, c->x, c->type, at + first + x * LANES, LANES);
         return;
     }
+    unsigned bits[LANES];
+    UNROLL
     for (int k = 0; k < LANES; k++) {
         int64_t col = find_column(c, first, x, k);
-        v[k] = col < c->cols ? load_f32(c->x, c->type, at + col) : 0;
+        bits[k] = 0;
+        if (col < c->cols)
+            bits[k] = load_bits(c->x, c->type, at + col);
     }
+    UNROLL
+    for (int k = 0; k < LANES; k++)
+        v[k] = bits_f32(bits[k], c->type);
 }
 
-// Loads AHEAD rows of a thread's columns. Where they are is found and their dtype asked before the
-// first load: what stands between two loads would wait for the first.
+// Loads AHEAD rows of a thread's columns, all packs of which are under way together.
 DEVICE void load_ahead(const struct columns *c, float v[AHEAD][LANES], int64_t row, int64_t step,
                        int64_t base, int64_t first, int x)
 {

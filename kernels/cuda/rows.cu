@@ -257,8 +257,7 @@ VARIANTS(THREADS, pick_grad, rows)
 enum { AHEAD = 4 };
 
 // Loads a thread's next AHEAD packs of a row, from element `at` on, with −∞ for padding and for what
-// lies beyond the row. Where all of them are there nothing is asked between two loads: a pack is
-// converted before the next question, and would be waited for.
+// lies beyond the row. Where all of them are there nothing is asked between two loads.
 DEVICE void load_ahead(const struct rows *c, struct pack p, float v[AHEAD][LANES], int64_t base,
                        int at)
 {
