@@ -2,6 +2,7 @@
 // "Did you mean": the nearest known word by edit distance, swapped neighbours counted as one edit.
 #include "common/base/suggest.h"
 
+#include <ctype.h>
 #include <stdbool.h>
 #include <string.h>
 
@@ -36,12 +37,16 @@ static bool is_slip(const char *word, const char *known, int shorter, int edits)
     return shorter <= 3 ? edits <= 1 && word[0] == known[0] : edits <= 1 + shorter / 3;
 }
 
-const char *suggest(const char *word, const char *const *known, int n)
+// All known words are small: LayerNorm is a slip for layernorm.
+const char *suggest(const char *given, const char *const *known, int n)
 {
-    int len = (int)strnlen(word, LONGEST + 1), best = LONGEST;
+    int len = (int)strnlen(given, LONGEST + 1), best = LONGEST;
     const char *found = NULL;
+    char word[LONGEST + 1] = "";
     if (len > LONGEST)
         return NULL;
+    for (int i = 0; i < len; i++)
+        word[i] = (char)tolower((unsigned char)given[i]);
     for (int i = 0; i < n; i++) {
         int other = (int)strnlen(known[i], LONGEST + 1);
         if (other > LONGEST)

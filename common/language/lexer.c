@@ -115,12 +115,35 @@ static void read_number(struct lexer *l)
         model_error_at(l->errs, t->at, "%s is too large a number", text);
 }
 
+// Signs of other languages, what to write instead, and which sign is read in their place.
+static bool read_other_sign(struct lexer *l)
+{
+    static const struct {
+        const char *sign, *hint, *instead;
+    } others[] = {{"**", "x * x is a square, there are no other powers", "*"},
+                  {"^", "x * x is a square, there are no other powers", "*"},
+                  {"//", "floor(a / b) is the whole number of two sizes", "/"}};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        size_t n = strlen(others[i].sign);
+        if ((size_t)(l->len - l->at) < n || memcmp(l->text + l->at, others[i].sign, n) != 0)
+            continue;
+        model_error_at(l->errs, find_place(l, l->at), "'%s' means nothing here: %s", others[i].sign,
+                       others[i].hint);
+        l->at += (int)n;
+        add_token(l, TOKEN_SIGN, l->at - (int)n)->text = others[i].instead;
+        return true;
+    }
+    return false;
+}
+
 static void read_sign(struct lexer *l)
 {
     static const char *const signs[] = {"..<", "..", "==", "!=", "<=", ">=", "+=", "·", "=", "<",
                                         ">",   "+",  "-",  "*",  "/",  "%",  "@",  "(", ")", "[",
                                         "]",   "{",  "}",  ",",  ".",  ":",  "~",  "|"};
     int begin = l->at;
+    if (read_other_sign(l))
+        return;
     for (size_t i = 0; i < sizeof signs / sizeof *signs; i++) {
         size_t n = strlen(signs[i]);
         if ((size_t)(l->len - l->at) < n || memcmp(l->text + l->at, signs[i], n) != 0)

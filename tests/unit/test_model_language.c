@@ -128,6 +128,7 @@ static void a_given_size_is_refused_by_its_name(void **state)
         {{.name = "act", .text = "gelo"},
          "t: act: 'gelo' is not one of relu, gelu: did you mean gelu?\n"},
         {{.name = "haeds", .text = "8"}, "t: haeds: t has no such size: did you mean heads?\n"},
+        {{.name = "HEADS", .text = "8"}, "t: HEADS: t has no such size: did you mean heads?\n"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof each / sizeof *each; i++) {
@@ -164,6 +165,11 @@ static void a_wrong_text_is_reported_line_by_line(void **state)
         {"sizes\n  a = 1 +\n  b = $\n  c 3\n" MODEL,
          "t:3:7: '$' means nothing here\nt:2:10: a value is missing\n"
          "t:3:8: a value is missing\nt:4:5: '=' is missing before '3'\n"},
+        {"sizes\n  a = 5 // 2\n" MODEL, "t:2:9: '//' means nothing here: floor(a / b) is the whole "
+                                        "number of two sizes\n"},
+        {"model\n  x = y ** 2 + z^2\n",
+         "t:2:9: '**' means nothing here: x * x is a square, there are no other powers\n"
+         "t:2:17: '^' means nothing here: x * x is a square, there are no other powers\n"},
         {"sizes\n  a = b\n  b = 1\n" MODEL, "t:2:7: b is no size that is said above\n"},
         {"sizes\n  a = 1\n  a = 2\n" MODEL, "t:3:3: a is a size that has been said above\n"},
         {"sizes\n  a = 1 / 0\n" MODEL, "t:2:9: a division by zero\n"},
