@@ -209,6 +209,10 @@ def test_stage_a_trains_in_both_orders_and_tests_the_ops(stage_a):
     assert "# switch    WEFT_CUDA_CANDIDATES=8" in end.text
     # Clocks, power, temperature and free memory of each turn.
     assert re.search(r"^tiny weft, any order +[0-9.]+ +1755 +2619 +512 +61  30000 30000 30000$", end.text, re.M), end.text
+    # Whoever sees but the end of what was said has the trainings, and ahead of them the tests.
+    *_, trained, _, _ = end.said.splitlines()
+    assert trained.startswith("weft  ") and trained in end.text.splitlines(), end.said[-2000:]
+    assert end.said.rindex("Choices of algorithms made by") < end.said.rindex("Ops of GPT-2 tiny's step") < end.said.rindex("ok       nccl-dp4"), end.said
     # What comes back: the result, the log and the choices, in one folder.
     assert sorted(re.sub(r"^\d.*-gpu", "DATE-gpu", f.name) for f in (place / "out").iterdir()) == ["DATE-gpu-a.txt", "choices.tar", "gpu-a-log.txt"]
 

@@ -242,7 +242,7 @@ def unopened(o, runner, result, why):
     result.loads = runner.libraries()
     result.notes = [f"FAILED  {said}", *(f"LEFT OUT  {part} {what}" for part, what, _ in o.order if part in o.parts)]
     result.write()
-    print(result.path.read_text(), end="")
+    print(result.printed())
     print(f"FAILED: {said}; written to {result.path}")
     return 1
 
@@ -267,7 +267,7 @@ def main():
         late = time.monotonic() - bench.ends
         result.notes += [f"FAILED  it took {late:.0f} s longer than the {o.budget:.0f} s it had"] if late > GRACE_S else []
         result.write()
-    print(result.path.read_text(), end="")
+    print(result.printed())
     print(f"written to {result.path}")
     failed = [who for _, who in bench.lost if who in WEFT]
     wrong = ("FAILED", "FELL BACK", "LEFT OUT") if o.whole else ("FAILED", "FELL BACK")

@@ -153,7 +153,20 @@ class Result:
             gain = f"{100 * (float(first) / float(us) - 1):5.1f}%" if us not in ("-", "0.0") and first != "-" else f"{'-':>6}"
             yield f"{place:>10} {of:>3} {us:>10} {first:>10} {gain}  {key}: {algorithm}"
 
+    def printed(self):
+        """The file as it was written, what shows the most last: of what a lent machine prints only the end is sure to come back."""
+        lines, choices = self.written
+        rows = [line for (size, batch), rows in self.models.items() for who, turns in rows.items() for line in self.contestant_lines(SIZES[size], batch, who, turns)]
+        return "\n".join([*choices, *lines, "", *rows])
+
     def write(self):
+        lines, choices = self.written = self.lines()
+        fresh = self.path.with_suffix(".new")
+        fresh.write_text("\n".join(lines + choices) + "\n")
+        fresh.replace(self.path)
+
+    def lines(self):
+        """Those of the file, and the choices that end it."""
         lines = [*self.head(), *(self.turn_lines() if self.turns else [])]
         for (size, batch), rows in self.models.items():
             lines += self.model_lines(size, batch, rows)
@@ -162,11 +175,7 @@ class Result:
                 lines += name(*key, rows) if rows else []
         lines += ["", *self.tests] if self.tests else []
         lines += ["", *self.notes] if self.notes else []
-        for key, rows in self.choices.items():
-            lines += self.choice_lines(*key, rows)
-        fresh = self.path.with_suffix(".new")
-        fresh.write_text("\n".join(lines) + "\n")
-        fresh.replace(self.path)
+        return lines, [line for key, rows in self.choices.items() for line in self.choice_lines(*key, rows)]
 
 
 def per_us(amount, row, unit):
