@@ -271,6 +271,16 @@ void json_null(struct json_out *w, const char *key)
     json_raw(w, key, "null");
 }
 
+void json_known_int(struct json_out *w, const char *key, bool known, int64_t value)
+{
+    (known ? json_int(w, key, value) : json_null(w, key));
+}
+
+void json_known_double(struct json_out *w, const char *key, bool known, double value)
+{
+    (known ? json_double(w, key, value) : json_null(w, key));
+}
+
 void json_nonfinite(struct json_out *w)
 {
     json_array(w, "nonfinite");

@@ -50,6 +50,9 @@ void json_uint(struct json_out *w, const char *key, uint64_t value);
 void json_double(struct json_out *w, const char *key, double value);
 void json_bool(struct json_out *w, const char *key, bool value);
 void json_null(struct json_out *w, const char *key);
+// The value, or null where it is not known.
+void json_known_int(struct json_out *w, const char *key, bool known, int64_t value);
+void json_known_double(struct json_out *w, const char *key, bool known, double value);
 void json_raw(struct json_out *w, const char *key, const char *text); // text is valid JSON
 // Adds the array "nonfinite" of the paths seen so far; call it last inside the top object.
 void json_nonfinite(struct json_out *w);

@@ -309,14 +309,6 @@ void ls_print_text(const struct ls *l, struct buf *out)
     }
 }
 
-static void put_number(struct json_out *w, const char *key, int64_t value)
-{
-    if (value < 0)
-        json_null(w, key);
-    else
-        json_int(w, key, value);
-}
-
 void ls_print_json(const struct ls *l, struct buf *out)
 {
     struct json_out w;
@@ -326,18 +318,15 @@ void ls_print_json(const struct ls *l, struct buf *out)
     for (int i = 0; i < l->n; i++) {
         const struct ls_item *x = &l->items[i];
         json_object(&w, NULL);
-        put_number(&w, "step", x->step);
-        put_number(&w, "attempt", x->attempt);
+        json_known_int(&w, "step", x->step >= 0, x->step);
+        json_known_int(&w, "attempt", x->attempt >= 0, x->attempt);
         json_str(&w, "dir", x->dir);
         json_uint(&w, "bytes", x->bytes);
         json_int(&w, "shards", x->shards);
         json_bool(&w, "committed", x->committed);
         json_bool(&w, "unused", x->unused);
         json_bool(&w, "aside", x->aside);
-        if (x->evaluated)
-            json_double(&w, "eval_loss", x->eval_loss);
-        else
-            json_null(&w, "eval_loss");
+        json_known_double(&w, "eval_loss", x->evaluated, x->eval_loss);
         json_bool(&w, "best", x->best);
         json_bool(&w, "ok", x->ok);
         json_array(&w, "errors");

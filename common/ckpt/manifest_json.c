@@ -206,7 +206,7 @@ static void write_field(struct json_out *w, const struct manifest *m, const stru
             write_object(w, f->key, m, f->of, at);
         break;
     case LOSS:
-        (m->evaluated ? json_double(w, f->key, m->eval_loss) : json_null(w, f->key));
+        json_known_double(w, f->key, m->evaluated, m->eval_loss);
         break;
     case SOURCE:
     case OBJECT:

@@ -220,15 +220,6 @@ void inspect_text(const struct inspect *in, struct buf *out)
     buf_putc(out, '\n');
 }
 
-static void print_json_value(const struct inspect *in, const char *key, double v,
-                             struct json_out *out)
-{
-    if (in->finite)
-        json_double(out, key, v);
-    else
-        json_null(out, key);
-}
-
 static void put_beginning(const struct inspect *in, struct json_out *out)
 {
     if (in->decoded)
@@ -275,9 +266,9 @@ void inspect_json(const struct inspect *in, const char *key, struct json_out *ou
     json_uint(out, "bytes", a->file_len);
     json_uint(out, "offset", a->offset);
     json_uint(out, "count", a->count);
-    print_json_value(in, "min", in->min, out);
-    print_json_value(in, "max", in->max, out);
-    print_json_value(in, "mean", in->mean, out);
+    json_known_double(out, "min", in->finite, in->min);
+    json_known_double(out, "max", in->finite, in->max);
+    json_known_double(out, "mean", in->finite, in->mean);
     json_uint(out, "nonfinite_values", a->count - in->finite);
     if (in->classes) {
         json_array(out, "classes");

@@ -214,10 +214,7 @@ void decode_plan_json(const struct decode_plan *d, struct json_out *w)
     json_int(w, "chunk", c->rows);
     json_uint(w, "token_bytes", d->token);
     json_uint(w, "row_bytes", d->row);
-    if (d->fit >= 0)
-        json_int(w, "rows_that_fit", d->fit);
-    else
-        json_null(w, "rows_that_fit");
+    json_known_int(w, "rows_that_fit", d->fit >= 0, d->fit);
     json_object(w, "memory");
     report_memory_json(compiled_memory(c, d->fullest), d->device, w);
     json_end(w);
@@ -226,10 +223,7 @@ void decode_plan_json(const struct decode_plan *d, struct json_out *w)
     report_sent_json(&d->cost, c, w);
     json_int(w, "gathered_weights", d->ngathered);
     json_uint(w, "gathered_bytes", d->gathered);
-    if (d->seconds > 0)
-        json_double(w, "tokens_per_s", (double)d->rows / d->seconds);
-    else
-        json_null(w, "tokens_per_s");
+    json_known_double(w, "tokens_per_s", d->seconds > 0, (double)d->rows / d->seconds);
     json_bool(w, "fits", decode_plan_fits(d));
     json_str(w, "device_model", d->device->name);
     json_str(w, "hash", c->hash);

@@ -180,10 +180,7 @@ static void print_collectives_json(const struct cost *cost, const struct compile
         json_str(w, "phase", phase_name(c->phase));
         json_str(w, "tensor", c->tensor);
         json_str(w, "dtype", dtype_name(c->dtype));
-        if (c->bucket < 0)
-            json_null(w, "bucket");
-        else
-            json_int(w, "bucket", c->bucket);
+        json_known_int(w, "bucket", c->bucket >= 0, c->bucket);
         json_int(w, "count", c->count);
         json_uint(w, "tensor_bytes", c->tensor_bytes);
         json_uint(w, "bytes", c->bytes);
@@ -212,18 +209,15 @@ void report_sent_json(const struct cost *cost, const struct compiled *of, struct
 static void print_estimate_json(const struct report *r, struct json_out *w)
 {
     const struct estimate *e = &r->estimate;
-    double mfu = e->unknown ? -1 : report_mfu(r, e->compute_s);
     if (e->unknown) {
         json_null(w, "estimate");
         return;
     }
+    double mfu = report_mfu(r, e->compute_s);
     json_object(w, "estimate");
     json_double(w, "compute_ms", 1000 * e->compute_s);
     json_double(w, "send_ms", 1000 * e->send_s);
-    if (mfu < 0)
-        json_null(w, "mfu");
-    else
-        json_double(w, "mfu", mfu);
+    json_known_double(w, "mfu", mfu >= 0, mfu);
     json_end(w);
 }
 
@@ -239,10 +233,7 @@ static void print_findings_json(const struct report *r, struct json_out *w)
         json_str(w, "tensor", one->tensor);
         print_axes_json(w, &r->compiled->mesh, one->axes);
         json_uint(w, "waste_bytes", one->waste);
-        if (one->code == FINDING_REDUNDANT)
-            json_double(w, "utilisation", one->utilisation);
-        else
-            json_null(w, "utilisation");
+        json_known_double(w, "utilisation", one->code == FINDING_REDUNDANT, one->utilisation);
         json_str(w, "message", one->message);
         json_str(w, "fix", one->fix);
         json_end(w);

@@ -101,13 +101,8 @@ static void print_json_row(const struct schema_row *row, struct json_out *w)
     json_str(w, "unit", row->unit);
     json_str(w, "when", row->when);
     json_str(w, "continuing", continues[row->continues]);
-    if (row->min != row->max) {
-        json_double(w, "min", row->min);
-        json_double(w, "max", row->max);
-    } else {
-        json_null(w, "min");
-        json_null(w, "max");
-    }
+    json_known_double(w, "min", row->min != row->max, row->min);
+    json_known_double(w, "max", row->min != row->max, row->max);
     json_array(w, "values");
     for (int i = 0; row->names && row->names[i]; i++)
         json_str(w, NULL, row->names[i]);
