@@ -127,10 +127,10 @@ static void begin_like(struct derivation *d, const struct node *n, enum point po
     graph_at(d->to, point);
 }
 
-static int find_last(struct derivation *d)
+static int find_input(struct derivation *d, bool (*is)(const struct value *v))
 {
     for (int v = 0; v < d->from->nvalues; v++)
-        if (token_is_last(&d->from->values[v]))
+        if (is(&d->from->values[v]))
             return copy_value(d, v);
     return -1;
 }
@@ -144,7 +144,7 @@ static int make_ring(struct derivation *d, int64_t places, int64_t unused)
     for (int i = 0; i < d->nrings; i++)
         if (d->rings[i].places == places && d->rings[i].unused == unused)
             return d->rings[i].value;
-    int last = find_last(d);
+    int last = find_input(d, token_is_last);
     const struct value *of = &g->values[last];
     g->when = FIRST_MICROBATCH; // of a run's only one: each stage that reads it makes it
     int made = graph_op(g, &(struct op_args){.op = OP_RING,
@@ -177,7 +177,7 @@ static int append_rows(struct derivation *d, int rows, int64_t places, int posit
     v.producer = -1;
     int cache = graph_value(g, v.kind, v.name, v.dtype, v.shape.n, v.dims, v.shape.dim);
     g->values[cache] = v;
-    const int in[] = {cache, rows, positions, find_last(d)};
+    const int in[] = {cache, rows, positions, find_input(d, token_is_last)};
     int made = graph_op(g, &(struct op_args){.op = OP_APPEND,
                                              .nin = 4,
                                              .in = in,
@@ -192,19 +192,11 @@ static int append_rows(struct derivation *d, int rows, int64_t places, int posit
     return made;
 }
 
-static int find_positions(struct derivation *d)
-{
-    for (int v = 0; v < d->from->nvalues; v++)
-        if (token_is_positions(&d->from->values[v]))
-            return copy_value(d, v);
-    return -1;
-}
-
 // The cache of rows that attention reads; several may read one.
 static int append_once(struct derivation *d, int old, int64_t places)
 {
     if (d->cached[old] < 0)
-        d->cached[old] = append_rows(d, d->map[old], places, find_positions(d));
+        d->cached[old] = append_rows(d, d->map[old], places, find_input(d, token_is_positions));
     return d->cached[old];
 }
 
@@ -217,7 +209,7 @@ static int make_attention(struct derivation *d, const struct node *n)
     PRE(!attention_operands(n->op, n->nin, &o));
     for (int k = 0; k < n->nin; k++)
         in[k] = copy_value(d, n->in[k]);
-    if (find_last(d) < 0)
+    if (find_input(d, token_is_last) < 0)
         return refuse_line(n, d->to->err, "the logits are not of each text's last token");
     begin_like(d, n, d->from->values[n->in[o.k]].point);
     const int64_t places = count_places(d, d->sees[n->in[o.k]]);
@@ -286,7 +278,7 @@ static int append_keys(struct derivation *d, int old)
     const bool straight = memcmp(order, v->dims, sizeof *order * (size_t)n) == 0;
     int rows = copy_value(d, old);
     rows = straight ? rows : permute(d, rows, order, NULL);
-    int made = append_rows(d, rows, places, find_positions(d));
+    int made = append_rows(d, rows, places, find_input(d, token_is_positions));
     return d->cached[old] = straight ? made : permute(d, made, v->dims, order);
 }
 
@@ -296,7 +288,7 @@ static int index_rows(struct derivation *d, int old, int along)
     struct graph *g = d->to;
     const struct value v = d->from->values[old];
     enum dim order[MAX_DIMS] = {v.dims[along]}, out[MAX_DIMS + 1] = {DIM_BATCH, DIM_SEQ};
-    int n = 1, table = copy_value(d, old), positions = find_positions(d);
+    int n = 1, table = copy_value(d, old), positions = find_input(d, token_is_positions);
     if (d->indexed[old] >= 0)
         return d->indexed[old];
     for (int i = 0; i < v.shape.n; i++)
