@@ -6,32 +6,42 @@
 
 // ---- which names stand in the text -------------------------------------------------------------
 
-static bool has_name(const struct expr *e, const char *name)
+static bool names(const struct expr *e, const char *name)
 {
-    if (e->kind == EXPR_PATH && !e->has_dims && e->name && strcmp(e->name, name) == 0)
-        return true;
-    bool any = false;
+    return e->kind == EXPR_PATH && !e->has_dims && e->name && strcmp(e->name, name) == 0;
+}
+
+static bool calls(const struct expr *e, const char *function)
+{
+    return e->kind == EXPR_CALL && strcmp(e->name, function) == 0;
+}
+
+typedef bool says_fn(const struct expr *e, const char *what);
+
+static bool expr_says(const struct expr *e, says_fn *says, const char *what)
+{
+    bool any = says(e, what);
     for (int i = 0; i < e->n && !any; i++)
-        any = has_name(e->arg[i], name);
+        any = expr_says(e->arg[i], says, what);
     return any;
 }
 
-static bool block_names(const struct stmt *s, const char *name)
+static bool block_says(const struct stmt *s, says_fn *says, const char *what)
 {
     bool any = false;
     for (; s && !any; s = s->next) {
         for (int i = 0; i < s->n && !any; i++)
-            any = has_name(s->value[i], name);
-        any = any || block_names(s->body, name) || block_names(s->otherwise, name);
+            any = expr_says(s->value[i], says, what);
+        any = any || block_says(s->body, says, what) || block_says(s->otherwise, says, what);
     }
     return any;
 }
 
-static bool program_names(const struct model_program *p, const char *name)
+static bool program_says(const struct model_program *p, says_fn *says, const char *what)
 {
-    bool any = block_names(p->syntax->body, name);
+    bool any = block_says(p->syntax->body, says, what);
     for (int i = 0; i < p->syntax->nlets && !any; i++)
-        any = block_names(p->syntax->let[i].body, name);
+        any = block_says(p->syntax->let[i].body, says, what);
     return any;
 }
 
@@ -78,25 +88,6 @@ static bool block_reads(const struct stmt *s, const char *size)
     return any;
 }
 
-static bool calls(const struct expr *e, const char *function)
-{
-    bool any = e->kind == EXPR_CALL && strcmp(e->name, function) == 0;
-    for (int i = 0; i < e->n && !any; i++)
-        any = calls(e->arg[i], function);
-    return any;
-}
-
-static bool block_calls(const struct stmt *s, const char *function)
-{
-    bool any = false;
-    for (; s && !any; s = s->next) {
-        for (int i = 0; i < s->n && !any; i++)
-            any = calls(s->value[i], function);
-        any = any || block_calls(s->body, function) || block_calls(s->otherwise, function);
-    }
-    return any;
-}
-
 // What weft reads by a size's name where the text has what wants it.
 static bool weft_reads(const struct model_program *p, const char *size)
 {
@@ -112,10 +103,8 @@ static bool weft_reads(const struct model_program *p, const char *size)
     for (size_t i = 0; i < sizeof reads / sizeof *reads && !any; i++) {
         if (strcmp(reads[i].size, size) != 0)
             continue;
-        any = reads[i].data ? program_names(p, reads[i].data)
-                            : block_calls(p->syntax->body, reads[i].function);
-        for (int k = 0; k < p->syntax->nlets && !reads[i].data && !any; k++)
-            any = block_calls(p->syntax->let[k].body, reads[i].function);
+        any = reads[i].data ? program_says(p, names, reads[i].data)
+                            : program_says(p, calls, reads[i].function);
     }
     return any;
 }
@@ -148,8 +137,8 @@ static bool binds_logits(const struct stmt *s)
 
 bool model_reads_tokens(const struct model_program *p)
 {
-    return program_names(p, "tokens") || program_names(p, "targets") ||
-           program_names(p, "positions");
+    return program_says(p, names, "tokens") || program_says(p, names, "targets") ||
+           program_says(p, names, "positions");
 }
 
 void model_facts_find(const struct model_sizes *s, struct model_facts *out)
@@ -157,8 +146,8 @@ void model_facts_find(const struct model_sizes *s, struct model_facts *out)
     const struct model_program *p = s->program;
     *out = (struct model_facts){
         .tokens = model_reads_tokens(p),
-        .images = program_names(p, "images"),
-        .labels = program_names(p, "labels"),
+        .images = program_says(p, names, "images"),
+        .labels = program_says(p, names, "labels"),
         .seq = model_sizes_whole(s, "seq", 0),
         .vocab = model_sizes_whole(s, "vocab", 0),
         .features = model_sizes_whole(s, "inputs", model_sizes_whole(s, "embed", 0)),
