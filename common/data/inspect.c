@@ -239,9 +239,7 @@ static void put_folder(const struct inspect *in, struct json_out *out)
     for (int split = 0; split < TOKEN_SPLITS; split++) {
         struct token_shard s = token_index_sum(&in->index, split);
         json_object(out, token_splits[split]);
-        json_uint(out, "tokens", s.tokens);
-        json_uint(out, "documents", s.documents);
-        json_uint(out, "bytes", s.bytes);
+        token_shard_print(&s, out);
         json_end(out);
     }
     put_beginning(in, out);

@@ -12,18 +12,18 @@
 const char *const token_splits[TOKEN_SPLITS] = {"train", "val"};
 
 // ---- writing -----------------------------------------------------------------------------------
-static void print_shard(const struct token_shard *s, struct json_out *w)
+void token_shard_print(const struct token_shard *s, struct json_out *w)
 {
-    char hex[33];
-    hash128_hex(s->digest, hex);
-    json_object(w, NULL);
-    json_str(w, "file", s->file);
-    json_str(w, "split", token_splits[s->split]);
     json_uint(w, "tokens", s->tokens);
     json_uint(w, "documents", s->documents);
     json_uint(w, "bytes", s->bytes);
-    json_str(w, "digest", hex);
-    json_end(w);
+}
+
+void token_digest_print(struct json_out *w, const char *key, struct hash128 digest)
+{
+    char hex[33];
+    hash128_hex(digest, hex);
+    json_str(w, key, hex);
 }
 
 void token_index_print(const struct token_index *index, struct buf *out)
@@ -43,8 +43,15 @@ void token_index_print(const struct token_index *index, struct buf *out)
     json_str(&w, "dtype", array_type_name(index->type));
     json_double(&w, "val_fraction", index->val_fraction);
     json_array(&w, "shards");
-    for (int i = 0; i < index->nshards; i++)
-        print_shard(&index->shards[i], &w);
+    for (int i = 0; i < index->nshards; i++) {
+        const struct token_shard *s = &index->shards[i];
+        json_object(&w, NULL);
+        json_str(&w, "file", s->file);
+        json_str(&w, "split", token_splits[s->split]);
+        token_shard_print(s, &w);
+        token_digest_print(&w, "digest", s->digest);
+        json_end(&w);
+    }
     json_end(&w);
     json_array(&w, "sources");
     for (int i = 0; i < index->nsources; i++) {
@@ -70,15 +77,24 @@ static int read_count(const struct json *o, const char *key, uint64_t *out, stru
     return rc;
 }
 
+int token_digest_read(const struct json *o, const char *key, struct hash128 *out, struct err *e)
+{
+    const char *hex;
+    int rc = json_get_str(o, key, &hex, e);
+    if (!rc && hash128_parse(hex, out))
+        rc = err_set(e, ERR_DATA, "'%s' is no 32 hexadecimal digits", key);
+    return rc;
+}
+
 static int read_shard(const struct json *v, struct token_shard *s, struct err *e)
 {
-    const char *split, *digest;
+    const char *split;
     int rc = json_get_str(v, "file", &s->file, e);
     rc = rc ? rc : json_get_str(v, "split", &split, e);
     rc = rc ? rc : read_count(v, "tokens", &s->tokens, e);
     rc = rc ? rc : read_count(v, "documents", &s->documents, e);
     rc = rc ? rc : read_count(v, "bytes", &s->bytes, e);
-    rc = rc ? rc : json_get_str(v, "digest", &digest, e);
+    rc = rc ? rc : token_digest_read(v, "digest", &s->digest, e);
     if (rc)
         return rc;
     if (!folder_name_ok(s->file))
@@ -87,8 +103,6 @@ static int read_shard(const struct json *v, struct token_shard *s, struct err *e
         s->split++;
     if (s->split == TOKEN_SPLITS)
         return err_set(e, ERR_DATA, "'split' is neither train nor val");
-    if (hash128_parse(digest, &s->digest))
-        return err_set(e, ERR_DATA, "'digest' is no 32 hexadecimal digits");
     return 0;
 }
 

@@ -7,6 +7,7 @@
 #include "common/base/arena.h"
 #include "common/base/buf.h"
 #include "common/base/hash.h"
+#include "common/base/json.h"
 #include "common/data/array.h"
 
 #define TOKEN_INDEX "index.json"
@@ -46,6 +47,9 @@ struct token_index {                // its texts and arrays are in an arena, or 
 };
 
 void token_index_print(const struct token_index *index, struct buf *out);
+void token_shard_print(const struct token_shard *s, struct json_out *w); // tokens, documents, bytes
+void token_digest_print(struct json_out *w, const char *key, struct hash128 digest);
+int token_digest_read(const struct json *o, const char *key, struct hash128 *out, struct err *e);
 // ERR_DATA, ERR_LIMIT: it is none, in words without the file's name. *foreign: it is whole JSON of
 // another program, which is no error of whoever looks for one.
 int token_index_parse(struct arena *a, const char *text, size_t len, struct token_index *index,

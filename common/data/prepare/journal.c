@@ -19,13 +19,6 @@ static const struct {
     [FACT_INPUTS] = {"inputs", NULL},
 };
 
-static void print_digest(struct json_out *w, const char *key, struct hash128 digest)
-{
-    char hex[33];
-    hash128_hex(digest, hex);
-    json_str(w, key, hex);
-}
-
 int journal_write(const char *dir, const struct journal *j, struct err *e)
 {
     struct buf text = {0};
@@ -39,17 +32,15 @@ int journal_write(const char *dir, const struct journal *j, struct err *e)
     json_uint(&w, "byte", j->at.byte);
     json_uint(&w, "lines", j->at.lines);
     json_uint(&w, "documents", j->at.documents);
-    print_digest(&w, "stream", j->stream);
-    print_digest(&w, "streams", j->at.streams);
+    token_digest_print(&w, "stream", j->stream);
+    token_digest_print(&w, "streams", j->at.streams);
     for (int split = 0; split < TOKEN_SPLITS; split++) {
         json_array(&w, token_splits[split]);
         for (int i = 0; i < j->nshards[split]; i++) {
             const struct token_shard *s = &j->shards[split][i];
             json_object(&w, NULL);
-            json_uint(&w, "tokens", s->tokens);
-            json_uint(&w, "documents", s->documents);
-            json_uint(&w, "bytes", s->bytes);
-            print_digest(&w, "digest", s->digest);
+            token_shard_print(s, &w);
+            token_digest_print(&w, "digest", s->digest);
             json_end(&w);
         }
         json_end(&w);
@@ -71,21 +62,12 @@ static int read_count(const struct json *o, const char *key, uint64_t *out, stru
     return rc;
 }
 
-static int read_digest(const struct json *o, const char *key, struct hash128 *out, struct err *e)
-{
-    const char *hex;
-    int rc = json_get_str(o, key, &hex, e);
-    if (!rc && hash128_parse(hex, out))
-        rc = err_set(e, ERR_DATA, "'%s' is no 32 hexadecimal digits", key);
-    return rc;
-}
-
 static int read_shard(const struct json *v, struct token_shard *s, struct err *e)
 {
     int rc = read_count(v, "tokens", &s->tokens, e);
     rc = rc ? rc : read_count(v, "documents", &s->documents, e);
     rc = rc ? rc : read_count(v, "bytes", &s->bytes, e);
-    return rc ? rc : read_digest(v, "digest", &s->digest, e);
+    return rc ? rc : token_digest_read(v, "digest", &s->digest, e);
 }
 
 static int read_shards(struct arena *a, const struct json *root, int split, struct journal *j,
@@ -111,8 +93,8 @@ static int read_place(const struct json *root, struct journal *j, struct err *e)
     rc = rc ? rc : read_count(root, "byte", &j->at.byte, e);
     rc = rc ? rc : read_count(root, "lines", &j->at.lines, e);
     rc = rc ? rc : read_count(root, "documents", &j->at.documents, e);
-    rc = rc ? rc : read_digest(root, "stream", &j->stream, e);
-    rc = rc ? rc : read_digest(root, "streams", &j->at.streams, e);
+    rc = rc ? rc : token_digest_read(root, "stream", &j->stream, e);
+    rc = rc ? rc : token_digest_read(root, "streams", &j->at.streams, e);
     if (!rc && source > INT32_MAX)
         rc = err_set(e, ERR_DATA, "'source' is out of range");
     j->at.source = rc ? 0 : (int)source;

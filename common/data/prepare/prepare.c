@@ -380,12 +380,9 @@ static void sum_up(const struct work *w, struct prepare_result *r)
 {
     r->type = w->type;
     for (int split = 0; split < TOKEN_SPLITS; split++) {
-        r->shards[split] = w->shards[split].n;
-        for (int i = 0; i < w->shards[split].n; i++) {
-            r->sum[split].tokens += w->shards[split].v[i].tokens;
-            r->sum[split].documents += w->shards[split].v[i].documents;
-            r->sum[split].bytes += w->shards[split].v[i].bytes;
-        }
+        const struct token_index of = {.shards = w->shards[split].v, .nshards = w->shards[split].n};
+        r->shards[split] = of.nshards;
+        r->sum[split] = token_index_sum(&of, split);
     }
 }
 
