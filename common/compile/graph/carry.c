@@ -52,18 +52,6 @@ static void write_outputs(struct graph *g, const struct node *n, struct loop loo
 
 // ---- the order of a sequence, and of samples ---------------------------------------------------
 
-// The operand whose dimensions the op's order speaks of.
-static int find_ordered(const struct graph *g, const struct node *n)
-{
-    int widest = 0;
-    if (op_order(n->op) == ORDER_FIRST)
-        return n->nin - 1;
-    for (int k = 1; k < n->nin; k++)
-        if (get_operand(g, n, k)->shape.n > get_operand(g, n, widest)->shape.n)
-            widest = k;
-    return widest;
-}
-
 // Whether the op takes the index along dimension d of operand k for a place.
 static bool takes_index(const struct graph *g, const struct node *n, int k, int d,
                         const struct loop *l)
@@ -74,9 +62,9 @@ static bool takes_index(const struct graph *g, const struct node *n, int k, int 
     case ORDER_ROW:
         return false;
     case ORDER_FIRST:
-        return d == 0 && k == find_ordered(g, n);
+        return d == 0 && k == operand_ordered(g, n);
     case ORDER_LAST:
-        return d == v->shape.n - 1 && k == find_ordered(g, n);
+        return d == v->shape.n - 1 && k == operand_ordered(g, n);
     case ORDER_POSITIONS: // samples are counted, whoever is first
         return v->born[d] == DIM_SEQ && !l->placed;
     case ORDER_ALL:
@@ -99,7 +87,7 @@ static void note_order(struct graph *g, const struct node *n, const struct loop 
         for (int d = 0; d < v->shape.n; d++) {
             const struct loop *l = &loop[n->attr.label[k][d]];
             bool row =
-                op_order(n->op) == ORDER_ROW && d == v->shape.n - 1 && k == find_ordered(g, n);
+                op_order(n->op) == ORDER_ROW && d == v->shape.n - 1 && k == operand_ordered(g, n);
             if (!l->born)
                 continue;
             bool takes = l->differ || takes_index(g, n, k, d, l);

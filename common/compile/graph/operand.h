@@ -30,6 +30,18 @@ static inline bool operand_same_loops(const struct node *n, int j, int k)
     return memcmp(n->attr.label[j], n->attr.label[k], sizeof n->attr.label[j]) == 0;
 }
 
+// The operand whose dimensions the op's order speaks of.
+static inline int operand_ordered(const struct graph *g, const struct node *n)
+{
+    int widest = 0;
+    if (op_order(n->op) == ORDER_FIRST)
+        return n->nin - 1;
+    for (int k = 1; k < n->nin; k++)
+        if (get_operand(g, n, k)->shape.n > get_operand(g, n, widest)->shape.n)
+            widest = k;
+    return widest;
+}
+
 // For messages.
 static inline const char *operand_name(const struct value *v)
 {

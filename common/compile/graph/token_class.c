@@ -419,22 +419,12 @@ static int check_sums(const struct search *s, const struct node *n, enum token_c
     return 0;
 }
 
-// The operand whose last dimension an op sees as one, or by index.
-static int find_widest(const struct search *s, const struct node *n)
-{
-    int widest = 0;
-    for (int k = 1; k < n->nin; k++)
-        if (get_operand(s->g, n, k)->shape.n > get_operand(s->g, n, widest)->shape.n)
-            widest = k;
-    return widest;
-}
-
 // An op that sees a dimension as one, or reads it by index, does so with none along the data, but for a
 // softmax over scores that causal() has hidden; that one's label is *over.
 static int check_order(const struct search *s, const struct node *n, int *over)
 {
     const enum op_order order = op_order(n->op);
-    int k = order == ORDER_FIRST ? n->nin - 1 : find_widest(s, n);
+    int k = operand_ordered(s->g, n);
     const struct value *v = get_operand(s->g, n, k);
     int d = order == ORDER_FIRST ? 0 : v->shape.n - 1;
     *over = -1;
