@@ -66,7 +66,6 @@ static void keep_cast(struct copies *c, const struct node *cast)
 {
     struct graph *g = c->g;
     int param = cast->in[0], made = cast->out[0];
-    g->values[made].producer = -1;
     if (c->copy[param] >= 0) {
         c->now[made] = c->copy[param];
         g->values[c->copy[param]].stages |= cast->stages;
@@ -83,20 +82,16 @@ static void keep_cast(struct copies *c, const struct node *cast)
 static void drop_casts(struct copies *c)
 {
     struct graph *g = c->g;
-    int kept = 0;
+    bool *dropped = arena_array(g->arena, bool, g->nnodes);
     for (int i = 0; i < g->nnodes; i++) {
-        struct node n = g->nodes[i];
-        if (is_cast(c, &n)) {
-            keep_cast(c, &n);
-            continue;
-        }
-        for (int k = 0; k < n.nin; k++)
-            n.in[k] = c->now[n.in[k]];
-        for (int k = 0; k < n.nout; k++)
-            g->values[n.out[k]].producer = kept;
-        g->nodes[kept++] = n;
+        struct node *n = &g->nodes[i];
+        dropped[i] = is_cast(c, n);
+        if (dropped[i])
+            keep_cast(c, n);
+        for (int k = 0; k < n->nin && !dropped[i]; k++)
+            n->in[k] = c->now[n->in[k]];
     }
-    g->nnodes = kept;
+    graph_drop_nodes(g, dropped);
 }
 
 static void write_in_update(struct graph *g, struct node *n, int copy)
