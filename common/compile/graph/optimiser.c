@@ -95,15 +95,20 @@ static int build_norm(struct graph *g)
     return total;
 }
 
+static int join_some(struct graph *g, int n, const int *in)
+{
+    int64_t slots = 0;
+    for (int i = 0; i < n; i++)
+        slots += shape_count(&g->values[in[i]].shape);
+    return make_vector(g, OP_METRICS, n, in, slots, NULL);
+}
+
 // Joins operands into one vector, also more of them than an op takes: those of the first parts are
 // joined first, and stay as every device has them until the whole is summed.
 static int join_vectors(struct graph *g, int n, int *in)
 {
     while (n > OP_MAX_IN) {
-        int64_t slots = 0;
-        for (int i = 0; i < OP_MAX_IN; i++)
-            slots += shape_count(&g->values[in[i]].shape);
-        in[0] = make_vector(g, OP_METRICS, OP_MAX_IN, in, slots, NULL);
+        in[0] = join_some(g, OP_MAX_IN, in);
         if (g->failed)
             return 0;
         g->values[in[0]].open = true;
@@ -111,10 +116,7 @@ static int join_vectors(struct graph *g, int n, int *in)
         for (int i = 1; i < n; i++)
             in[i] = in[i + OP_MAX_IN - 1];
     }
-    int64_t slots = 0;
-    for (int i = 0; i < n; i++)
-        slots += shape_count(&g->values[in[i]].shape);
-    int joined = make_vector(g, OP_METRICS, n, in, slots, NULL);
+    int joined = join_some(g, n, in);
     g->values[joined].name = "metrics";
     return joined;
 }
@@ -170,13 +172,18 @@ int optimiser_freeze(struct graph *g, const struct job_optimizer *o)
     return g->failed;
 }
 
+static void begin_update(struct graph *g)
+{
+    g->phase = PHASE_UPDATE;
+    graph_scope(g, "update");
+    graph_at(g, POINT_NONE);
+}
+
 int optimiser_build(struct graph *g, const struct job_optimizer *o, bool detail)
 {
     if (g->failed)
         return g->failed;
-    g->phase = PHASE_UPDATE;
-    graph_scope(g, "update");
-    graph_at(g, POINT_NONE);
+    begin_update(g);
     int *in = arena_array(g->arena, int, METRIC_PARTS + g->nparts + 1), n = 0, sums = g->nsums;
     int norm = build_norm(g);
     int control = add_slots(g, "control", CONTROL_SLOTS);
@@ -207,9 +214,7 @@ int optimiser_build_eval(struct graph *g)
 {
     if (g->failed)
         return g->failed;
-    g->phase = PHASE_UPDATE;
-    graph_scope(g, "update");
-    graph_at(g, POINT_NONE);
+    begin_update(g);
     int *in = arena_array(g->arena, int, 1 + g->nparts);
     in[0] = g->loss;
     for (int i = 0; i < g->nparts; i++)
