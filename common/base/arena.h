@@ -5,6 +5,7 @@
 // cannot get a few kilobytes has nothing left to decide; it aborts and its supervisor restarts it.
 // Tensor memory, staging and file contents are not allocated here. One thread at a time.
 #pragma once
+#include <stdarg.h>
 #include <stddef.h>
 
 struct arena_block;
@@ -20,6 +21,8 @@ void *arena_alloc(struct arena *a, size_t bytes);                // 16-byte alig
 void *arena_dup(struct arena *a, const void *src, size_t bytes); // a copy
 char *arena_strdup(struct arena *a, const char *s);
 char *arena_printf(struct arena *a, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+char *arena_vprintf(struct arena *a, const char *fmt, va_list ap)
+    __attribute__((format(printf, 2, 0)));
 
 #define arena_new(a, type)      ((type *)arena_alloc((a), sizeof(type)))
 #define arena_array(a, type, n) ((type *)arena_alloc((a), sizeof(type) * (size_t)(n)))

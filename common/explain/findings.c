@@ -67,12 +67,10 @@ void findings_add(struct findings *f, const struct finding *one)
 
 void findings_say(struct findings *f, struct finding one, const char *fmt, ...)
 {
-    struct buf text = {0};
     va_list ap;
     va_start(ap, fmt);
-    buf_vprintf(&text, fmt, ap);
+    one.message = arena_vprintf(f->arena, fmt, ap);
     va_end(ap);
-    one.message = buf_keep(&text, f->arena);
     findings_add(f, &one);
 }
 

@@ -74,9 +74,7 @@ const char *tree_kind_text(const struct tree_node *node)
 
 static void add_error(struct tree_errors *e, struct tree_error item, const char *fmt, va_list ap)
 {
-    struct buf text = {0};
-    buf_vprintf(&text, fmt, ap);
-    item.message = buf_keep(&text, e->arena);
+    item.message = arena_vprintf(e->arena, fmt, ap);
     item.path = arena_strdup(e->arena, item.path);
     item.order = e->n;
     if (item.source->one_line)

@@ -50,12 +50,10 @@ void reading_missing(struct reading *r, const struct reading_row *row)
 
 void reading_error(struct reading *r, const struct reading_row *row, const char *fmt, ...)
 {
-    struct buf text = {0};
     va_list ap;
     va_start(ap, fmt);
-    buf_vprintf(&text, fmt, ap);
+    const char *text = arena_vprintf(r->arena, fmt, ap);
     va_end(ap);
     tree_error(&r->errors, row->node ? row->node : find_nearest_node(r, row->row->path),
-               row->row->path, "%s", buf_str(&text));
-    buf_clear(&text);
+               row->row->path, "%s", text);
 }

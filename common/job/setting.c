@@ -17,13 +17,11 @@
 
 bool setting_error(const struct setting *s, const char *fmt, ...)
 {
-    struct buf text = {0};
     va_list ap;
     va_start(ap, fmt);
-    buf_vprintf(&text, fmt, ap);
+    const char *text = arena_vprintf(s->arena, fmt, ap);
     va_end(ap);
-    tree_error(s->errors, s->node, s->path, "%s", buf_str(&text));
-    buf_clear(&text);
+    tree_error(s->errors, s->node, s->path, "%s", text);
     return false;
 }
 

@@ -51,13 +51,11 @@ static const char *find_path(const struct yaml_reader *r)
 __attribute__((format(printf, 3, 4))) static void stop_reading(struct yaml_reader *r,
                                                                yaml_mark_t at, const char *fmt, ...)
 {
-    struct buf text = {0};
     va_list ap;
     va_start(ap, fmt);
-    buf_vprintf(&text, fmt, ap);
+    const char *text = arena_vprintf(r->errors->arena, fmt, ap);
     va_end(ap);
-    tree_error_at(r->errors, r->source, mark_line(at), mark_column(at), "%s", buf_str(&text));
-    buf_clear(&text);
+    tree_error_at(r->errors, r->source, mark_line(at), mark_column(at), "%s", text);
     r->failed = true;
 }
 

@@ -11,9 +11,7 @@ static int add_error(struct model_errors *errs, struct text_place at, const char
         errs->more++;
         return ERR_INVALID;
     }
-    struct buf text = {0};
-    buf_vprintf(&text, fmt, ap);
-    errs->item[errs->n++] = (struct model_error){at, size, buf_keep(&text, errs->arena)};
+    errs->item[errs->n++] = (struct model_error){at, size, arena_vprintf(errs->arena, fmt, ap)};
     return ERR_INVALID;
 }
 

@@ -9,15 +9,12 @@
 
 struct term build_fail(struct builder *b, const char *fmt, ...)
 {
-    struct buf text = {0};
     va_list ap;
     va_start(ap, fmt);
-    buf_vprintf(&text, fmt, ap);
+    const char *text = arena_vprintf(b->arena, fmt, ap);
     va_end(ap);
     if (!b->failed)
-        model_error_at(&b->errs, b->at ? b->at->at : (struct text_place){1, 1}, "%s",
-                       buf_str(&text));
-    buf_clear(&text);
+        model_error_at(&b->errs, b->at ? b->at->at : (struct text_place){1, 1}, "%s", text);
     b->failed = true;
     return (struct term){0};
 }

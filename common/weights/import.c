@@ -139,15 +139,12 @@ static int refuse_tensor(struct importing *x, const struct foreign_stored *t, st
 static int refuse_tensor(struct importing *x, const struct foreign_stored *t, struct err *e,
                          const char *fmt, ...)
 {
-    struct buf what = {0};
     va_list ap;
     va_start(ap, fmt);
-    buf_vprintf(&what, fmt, ap);
+    const char *what = arena_vprintf(x->a, fmt, ap);
     va_end(ap);
-    int rc = err_set(e, ERR_DATA, "%s: tensor '%.200s' %s", x->files.files[t->file].name,
-                     t->slice.name, buf_str(&what));
-    buf_clear(&what);
-    return rc;
+    return err_set(e, ERR_DATA, "%s: tensor '%.200s' %s", x->files.files[t->file].name,
+                   t->slice.name, what);
 }
 
 static int check_tensor(struct importing *x, int i, struct err *e)
