@@ -303,6 +303,11 @@ def test_a_peer_that_trains_another_model_is_told_of(place):
     assert re.search(rf"^JAX, forwards again.*N DIFFERS: \[{N + 1}, {N + 1}\]", end.text, re.M)
 
 
+def test_why_a_device_failed_is_told_to_the_errors_name(place):
+    end = Ended(place, "a", "--parts", "tiny", env={"WEFT_FAKE_CUDA": "sticky:40"})
+    assert end.code == 1 and re.search(r"^weft +FAILED: .*: choosing an algorithm of .*\(cudaErrorIllegalAddress\)", end.text, re.M), end.text
+
+
 def test_a_rank_that_cannot_train_fails_the_run_and_says_why(place):
     end = Ended(place, "a", "--parts", "tiny", env={"WEFT_FAKE_CUDA": "oom:1"})
     assert end.code == 1, end.said

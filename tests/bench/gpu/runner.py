@@ -42,7 +42,7 @@ def reason(text):
     memory = [x for x in lines if "out of memory" in x.lower() or "RESOURCE_EXHAUSTED" in x or "device memory" in x]
     errors = [x for x in lines if "Error" in x or " error " in x or "error:" in x]
     said = (memory or errors[-1:] or lines[-1:] or ["it said nothing"])[0]
-    return ("out of memory: " if memory else "") + said[:300]  # of a rank: behind where and when
+    return ("out of memory: " if memory else "") + said[:600]  # of a rank: behind where, when and in which call
 
 
 def fallen(text):
