@@ -17,12 +17,12 @@ const char *rank_state_text(int state)
     return state >= 0 && state < RANK_STATE_COUNT ? text[state] : "in an unknown state";
 }
 
-// Whose fault it is decides: the user's input and paths 78, the bytes of data or checkpoints 65, data
-// that is not on this machine 66, somebody else's end 69, the device 71, the machine's memory, disk
+// Whose fault it is decides: the user's input and paths 78, the bytes of data 65, those of the checkpoint
+// 67, data that is not on this machine 66, somebody else's end 69, the device 71, the machine's memory, disk
 // or address 74; the rest is ours and worth another try.
 static const unsigned char exits[ERR_COUNT] = {
     [ERR_INVALID] = RANK_EXIT_CONFIG,     [ERR_DATA] = RANK_EXIT_DATA,
-    [ERR_CORRUPT] = RANK_EXIT_DATA,       [ERR_IO] = RANK_EXIT_INTERNAL,
+    [ERR_CORRUPT] = RANK_EXIT_DAMAGED,    [ERR_IO] = RANK_EXIT_INTERNAL,
     [ERR_EXISTS] = RANK_EXIT_CONFIG,      [ERR_NOTFOUND] = RANK_EXIT_CONFIG,
     [ERR_FENCED] = RANK_EXIT_LOST,        [ERR_PEER] = RANK_EXIT_LOST,
     [ERR_TIMEOUT] = RANK_EXIT_LOST,       [ERR_ABORTED] = RANK_EXIT_LOST,
@@ -46,7 +46,8 @@ bool rank_exit_is_cause(int code)
 
 bool rank_exit_is_lasting(int code)
 {
-    return code == RANK_EXIT_DATA || code == RANK_EXIT_ABSENT || code == RANK_EXIT_CONFIG;
+    return code == RANK_EXIT_DATA || code == RANK_EXIT_ABSENT || code == RANK_EXIT_DAMAGED ||
+           code == RANK_EXIT_CONFIG;
 }
 
 bool rank_exit_is_of_host(int code)
@@ -70,8 +71,9 @@ const char *rank_exit_text(int code)
         const char *text;
     } texts[] = {
         {RANK_EXIT_DONE, "done"},
-        {RANK_EXIT_DATA, "bad data, checkpoint or numbers"},
+        {RANK_EXIT_DATA, "bad data or numbers"},
         {RANK_EXIT_ABSENT, "its data cannot be opened"},
+        {RANK_EXIT_DAMAGED, "its checkpoint is damaged"},
         {RANK_EXIT_LOST, "lost a peer"},
         {RANK_EXIT_DEVICE, "device failed"},
         {RANK_EXIT_HOST, "the host's disk, memory or network failed"},

@@ -34,6 +34,8 @@ enum rank_exit {
     RANK_EXIT_DONE = 0,
     RANK_EXIT_DATA = 65,
     RANK_EXIT_ABSENT = 66,
+    RANK_EXIT_DAMAGED =
+        67, // the checkpoint that it restores; the job's own failure is RANK_EXIT_DATA
     RANK_EXIT_LOST = 69,
     RANK_EXIT_INTERNAL = 70,
     RANK_EXIT_DEVICE = 71,

@@ -104,7 +104,7 @@ static enum fault_kind classify_exit(int code)
         return FAULT_HOST;
     if (!rank_exit_is_lasting(code))
         return FAULT_RANK;
-    return code == RANK_EXIT_DATA ? FAULT_DATA : FAULT_CONFIG;
+    return code == RANK_EXIT_DATA || code == RANK_EXIT_DAMAGED ? FAULT_DATA : FAULT_CONFIG;
 }
 
 // The rank whose host is to blame where a host is: the culprit itself, or the one of another host that

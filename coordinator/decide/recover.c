@@ -87,7 +87,8 @@ static enum job_state choose_goal_of_data(struct attempt *at, const struct fault
     struct job_record *j = at->job;
     struct store_entry id;
     bool restoring = f->rank >= 0 && leader_rank(at->leader, f->rank)->view.state < RANK_RUNNING;
-    if (!restoring || !j->restore[0] || !store_entry_parse(j->restore, &id))
+    bool damaged = f->sign == SIGN_EXIT && f->code == RANK_EXIT_DAMAGED;
+    if (!restoring || !damaged || !j->restore[0] || !store_entry_parse(j->restore, &id))
         return JOB_FAILED;
     attempt_lead(at, (struct leader_event){.kind = LEADER_EV_BAD, .id = id});
     return commit_newest(leader_commit(at->leader)) ? JOB_STARTING : JOB_FAILED;
@@ -141,7 +142,9 @@ enum job_state recover_goal(struct attempt *at, const struct fault *f)
     }
     if (goal == JOB_FAILED) {
         heap_set(&at->job->diagnosis, f->text);
-        at->job->failure = f->sign == SIGN_EXIT ? f->code : RANK_EXIT_CONFIG;
+        at->job->failure = f->sign != SIGN_EXIT           ? RANK_EXIT_CONFIG
+                           : f->code == RANK_EXIT_DAMAGED ? RANK_EXIT_DATA
+                                                          : f->code;
     }
     return goal;
 }

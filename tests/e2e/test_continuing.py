@@ -76,6 +76,17 @@ def test_other_data_of_the_same_name_is_refused_before_anything_begins(place, co
     assert runs.weft("run", str(run.file)).code == 0 and run.checkpoints()[-1].step == 20
 
 
+def test_a_wrong_file_of_data_costs_no_checkpoint(place, corpus):
+    run = begin(place, tokens_job("tokens"))
+    runs.put_tokens(run.file, place / "short")
+    short = (place / "short").read_bytes()
+    (place / "short").write_bytes(short[:len(short) // 2])  # cut off: bad data, which the ranks find
+    end = carry_on(run, tokens_job("short", train={"steps": 20}))
+    assert end.code == 65, end
+    end = carry_on(run, tokens_job("tokens", train={"steps": 20}))
+    assert end.code == 0 and "damaged" not in end.out and run.checkpoints()[-1].step == 20, end
+
+
 def test_ranks_refuse_other_data_where_nobody_else_can_look(one, place, toy):
     data = one.put_data(toy)
     job = one.submit(runs.job(data, 1, train__steps=10))

@@ -239,7 +239,7 @@ static void looked(void *arg)
         return;
     }
     if (*r->restore && !check_restored(r)) {
-        rank_exits(r, RANK_EXIT_DATA, "the checkpoint is damaged");
+        rank_exits(r, RANK_EXIT_DAMAGED, "the checkpoint is damaged");
         return;
     }
     put_address(r);

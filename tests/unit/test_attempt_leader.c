@@ -294,7 +294,7 @@ static void a_rank_that_only_logged_why_it_fails_is_named_with_that(void **state
                   "2026-01-02T03:04:05.679Z info rank job=a rank=2 leaves\n");
     assert_named(s, CULPRIT_EXITED, 2,
                  "rank 2 on host h2 device 0 (running, step 7, forward of microbatch 0, after "
-                 "collective 7 (fc1/weight)) ended with exit 65, bad data, checkpoint or numbers: "
+                 "collective 7 (fc1/weight)) ended with exit 65, bad data or numbers: "
                  "the loss is not finite");
 }
 
@@ -309,8 +309,8 @@ static void a_rank_that_fails_before_it_showed_a_step_is_not_said_to_be_starting
                                      .step = 14,
                                      .text = "the loss is not finite"});
     assert_named(s, CULPRIT_EXITED, 2,
-                 "rank 2 on host h2 device 0 (running, step 14) ended with exit 65, bad data, "
-                 "checkpoint or numbers: the loss is not finite");
+                 "rank 2 on host h2 device 0 (running, step 14) ended with exit 65, bad data "
+                 "or numbers: the loss is not finite");
 }
 
 static void a_rank_that_lost_a_peer_is_not_named_when_the_cause_comes_within_a_moment(void **state)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Hosts where a rank could not open its job's data (exit 66): that job alone avoids them, for a
-// minute at first, and tries again without costing itself or others anything.
+// minute at first, and tries again without costing itself or others anything. Bad data (65).
 #include <stdio.h>
 #include <string.h>
 
@@ -137,6 +137,24 @@ static void test_nobody_is_preempted_nor_kept_out_where_the_data_was_missing(voi
     assert_state(w, next, QUEUED);
 }
 
+// A wrong file of data is no reason to give up what was trained.
+static void test_bad_data_before_the_first_step_blames_no_checkpoint(void **state)
+{
+    struct world *w = *state;
+    const char *job = world_job_alone(w, 1, CALM);
+    world_step(w, job, 2);
+    world_save(w, job, 2);
+    world_step(w, job, 4);
+    world_save(w, job, 4);
+    w->no_ready = true;
+    world_die(w, job, 0, 70, 0);
+    world_die_saying(w, job, 0, RANK_EXIT_DATA, "made by another tokenizer");
+    assert_state(w, job, FAILED);
+    assert_int_equal(world_job(w, job)->failure, RANK_EXIT_DATA);
+    assert_true(world_act(w, WEFT__V1__VERB__RESUME, job));
+    assert_int_equal(world_job(w, job)->restore_step, 4);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -147,6 +165,7 @@ int main(void)
         CASE(test_another_host_is_taken_first),
         CASE(test_a_person_who_resumes_the_job_knows_better),
         CASE(test_a_worker_that_starts_again_may_have_the_data),
+        CASE(test_bad_data_before_the_first_step_blames_no_checkpoint),
         CASE(test_nobody_is_preempted_nor_kept_out_where_the_data_was_missing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

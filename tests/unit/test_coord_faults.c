@@ -340,7 +340,7 @@ static void test_in_place_of_a_bad_checkpoint_the_one_before_is_used(void **stat
     world_die(w, job, 0, 70, 0);
     assert_int_equal(world_job(w, job)->restore_step, 4);
     w->no_ready = false;
-    world_die_saying(w, job, 0, RANK_EXIT_DATA, "digest differs");
+    world_die_saying(w, job, 0, RANK_EXIT_DAMAGED, "digest differs");
     assert_state(w, job, RUNNING);
     assert_int_equal(world_job(w, job)->restore_step, 2);
 }
@@ -353,8 +353,9 @@ static void test_when_no_checkpoint_is_good_the_job_fails(void **state)
     world_save(w, job, 2);
     w->no_ready = true;
     world_die(w, job, 0, 70, 0);
-    world_die_saying(w, job, 0, RANK_EXIT_DATA, "digest differs");
+    world_die_saying(w, job, 0, RANK_EXIT_DAMAGED, "digest differs");
     assert_state(w, job, FAILED);
+    assert_int_equal(world_job(w, job)->failure, RANK_EXIT_DATA);
 }
 
 static void test_a_hang_is_named_and_its_attempt_killed(void **state)

@@ -419,6 +419,13 @@ static int open_checkpoint(const struct trainer *t, struct store *store, struct 
     return rc ? rc : load_open(load, store, which.attempt, which.step, e);
 }
 
+// What is wrong in the checkpoint is told apart from what is wrong in the data: in its place the one
+// before it is used.
+static int blame_checkpoint(int rc, struct err *e)
+{
+    return rc == ERR_DATA ? (e->code = ERR_CORRUPT) : rc;
+}
+
 // Whether a step run twice gives the same bits.
 static bool is_deterministic(const struct trainer *t)
 {
@@ -514,7 +521,7 @@ static int restore_state(struct trainer *t, struct err *e)
     store_close(&store);
     if (rc)
         err_wrap(e, "cannot restore %s", t->assignment->restore);
-    return rc;
+    return blame_checkpoint(rc, e);
 }
 
 // The algorithms that are recorded in the checkpoint to be restored, in the arena. *out stays null
@@ -528,7 +535,7 @@ static int read_algorithms(struct trainer *t, const char **out, struct err *e)
         *out = arena_strdup(&t->arena, load.manifest.numerics.algorithms);
     load_close(&load);
     store_close(&store);
-    return rc;
+    return blame_checkpoint(rc, e);
 }
 
 static int open_algorithms(struct trainer *t, struct err *e)
