@@ -39,7 +39,7 @@ static void print_bash(const struct verb *verbs, int n)
         plain_printf(stdout, "    %s) flags='", o->name);
         for (int f = 0; f < FLAGS; f++)
             if (o->flags & FLAG_BIT(f))
-                plain_printf(stdout, "%s ", f == FLAG_SET ? "-s" : flag_name((enum flag)f));
+                plain_printf(stdout, "%s ", f == FLAG_SET ? "-s" : flag_rows[f].name);
         plain_printf(stdout, "--help'; [[ $cur == -* ]] || words=$(%s) ;;\n", words ? words : ":");
     }
     plain_puts(stdout,
@@ -78,16 +78,17 @@ static void put_zsh_verb(struct buf *out, const struct verb *v)
     for (int f = 0; f < FLAGS; f++) {
         if (!(v->flags & FLAG_BIT(f)))
             continue;
-        const char *of[] = {flag_brief((enum flag)f), flag_name((enum flag)f)};
+        const struct flag_row *r = &flag_rows[f];
+        const char *of[] = {r->brief, r->name};
         for (int k = 0; k < 2; k++) {
             if (!*of[k])
                 continue;
             buf_printf(out, " '*%s[", of[k]);
-            put_zsh(out, flag_doc((enum flag)f));
+            put_zsh(out, r->doc);
             buf_putc(out, ']');
-            if (*flag_value((enum flag)f)) {
+            if (*r->value) {
                 buf_putc(out, ':');
-                put_zsh(out, flag_value((enum flag)f));
+                put_zsh(out, r->value);
                 buf_puts(out, ":_files");
             }
             buf_putc(out, '\'');

@@ -4,92 +4,15 @@
 // Inside coordinator/cli/ only.
 #pragma once
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
-#include <stdio.h>
 
 struct verb;
 
 enum flag {
-    FLAG_COORDINATOR,
-    FLAG_TLS,
-    FLAG_JSON,
-    FLAG_SET,
-    FLAG_DEVICE,
-    FLAG_MARKDOWN,
-    FLAG_REQUEST,
-    FLAG_ALL,
-    FLAG_FOLLOW,
-    FLAG_RANK,
-    FLAG_LINES,
-    FLAG_ATTEMPT,
-    FLAG_WHY,
-    FLAG_DIR,
-    FLAG_NEW,
-    FLAG_TOKENIZER,
-    FLAG_IDS,
-    FLAG_SHOW,
-    FLAG_DEVICE_FILE,
-    FLAG_CONTINUE,
-    FLAG_FROM_STEP,
-    FLAG_MESH,
-    FLAG_BATCH,
-    FLAG_DATA,
-    FLAG_LABELS,
-    FLAG_PROMPT,
-    FLAG_PROMPTS,
-    FLAG_TOKENS,
-    FLAG_SAMPLES,
-    FLAG_TEMPERATURE,
-    FLAG_TOP_K,
-    FLAG_TOP_P,
-    FLAG_MIN_P,
-    FLAG_PENALTY,
-    FLAG_SEED,
-    FLAG_STOP,
-    FLAG_STOP_IDS,
-    FLAG_CONTEXT,
-    FLAG_SLIDE,
-    FLAG_CHUNK,
-    FLAG_NO_CACHE,
-    FLAG_GENERATE,
-    FLAG_OUT,
-    FLAG_FORMAT,
-    FLAG_FIELD,
-    FLAG_END,
-    FLAG_VAL_FRACTION,
-    FLAG_SHARD_TOKENS,
-    FLAG_THREADS,
-    FLAG_VOCAB,
-    FLAG_TO,
-    FLAG_DTYPE,
-    FLAG_SHARD_SIZE,
-    FLAG_PROGRAM,
-    FLAG_YES,
-    FLAG_FULL,
-    FLAG_STATE,
-    FLAG_SINCE,
-    FLAG_SORT,
-    FLAG_TAG,
-    FLAG_CSV,
-    FLAG_KEYS,
-    FLAG_SMOOTH,
-    FLAG_LOG,
-    FLAG_SVG,
-    FLAG_SINK,
-    FLAG_NOTIFY,
-    FLAG_METRICS,
-    FLAG_FOR,
-    FLAG_PER_NODE,
-    FLAG_WRITE_RATE,
-    FLAG_IMAGE,
-    FLAG_CLAIM,
-    FLAG_QUEUE,
-    FLAG_SECRET,
-    FLAG_USER,
-    FLAG_GRACE,
-    FLAG_HOSTS,
-    FLAG_SSH,
-    FLAG_WEFT,
+#define X(flag, ...) FLAG_##flag,
+#include "coordinator/cli/flags.def"
+#undef X
     FLAGS
 };
 __extension__ typedef unsigned __int128 flag_set; // a bit a flag
@@ -138,13 +61,27 @@ struct args { // texts are borrowed from argv
     int npos;
 };
 
+enum flag_type {
+    IS_SWITCH,
+    IS_TEXT,
+    IS_NUMBER,
+    IS_STEP,
+    IS_COUNT,
+    IS_BYTES,
+    IS_DURATION,
+    IS_REAL,
+    IS_LIST,
+    IS_STOPS,
+    IS_PAIRS
+};
+extern const struct flag_row {
+    const char *name, *brief; // "--json"; "-f", "" if it has no short one
+    const char *value, *doc;  // what its value is called, "" if it takes none; what it does
+    enum flag_type type;
+    size_t offset; // in struct args
+} flag_rows[FLAGS];
+
 // argv[0] is the first word after the verb. Returns an exit code; what is wrong has been printed.
 int flags_parse(struct args *a, const struct verb *v, int argc, char **argv);
 // The VALUE of NAME=VALUE; null: nobody gave it.
 const char *args_pair(const struct args_pairs *p, const char *name);
-// A flag's name ("--json"), its short one ("-f", "" if it has none), what its value is called ("" if
-// it takes none), and what it does.
-const char *flag_name(enum flag f);
-const char *flag_brief(enum flag f);
-const char *flag_value(enum flag f);
-const char *flag_doc(enum flag f);

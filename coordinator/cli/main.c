@@ -296,10 +296,12 @@ static void print_verb_help(const struct verb *v)
 {
     plain_printf(stdout, "weft %s: %s\n", v->name, v->doc);
     print_usage(v, stdout);
-    for (int i = 0; i < FLAGS; i++)
+    for (int i = 0; i < FLAGS; i++) {
+        const struct flag_row *r = &flag_rows[i];
         if (v->flags & FLAG_BIT(i))
-            plain_printf(stdout, "  %2s%c %-14s %-10s %s\n", flag_brief(i),
-                         *flag_brief(i) ? ',' : ' ', flag_name(i), flag_value(i), flag_doc(i));
+            plain_printf(stdout, "  %2s%c %-14s %-10s %s\n", r->brief, *r->brief ? ',' : ' ',
+                         r->name, r->value, r->doc);
+    }
     if (v->more)
         plain_printf(stdout, "%s\n", v->more);
 }

@@ -63,12 +63,13 @@ void print_verb_manual(const struct verb *v)
     put_head(&out, buf_str(&name), v->doc);
     buf_printf(&out, ".B weft %s\n", v->name);
     for (int i = 0; i < FLAGS; i++) {
+        const struct flag_row *r = &flag_rows[i];
         if (!(v->flags & FLAG_BIT(i)))
             continue;
         buf_puts(&out, "[");
-        put_text(&out, flag_name((enum flag)i));
-        buf_puts(&out, *flag_value((enum flag)i) ? " " : "");
-        put_text(&out, flag_value((enum flag)i));
+        put_text(&out, r->name);
+        buf_puts(&out, *r->value ? " " : "");
+        put_text(&out, r->value);
         buf_puts(&out, "]\n");
     }
     put_text(&out, v->args);
@@ -79,16 +80,17 @@ void print_verb_manual(const struct verb *v)
     }
     buf_puts(&out, v->flags ? ".SH OPTIONS\n" : "");
     for (int i = 0; i < FLAGS; i++) {
+        const struct flag_row *r = &flag_rows[i];
         if (!(v->flags & FLAG_BIT(i)))
             continue;
         buf_puts(&out, ".TP\n.B ");
-        put_text(&out, flag_brief((enum flag)i));
-        buf_puts(&out, *flag_brief((enum flag)i) ? ", " : "");
-        put_text(&out, flag_name((enum flag)i));
-        buf_puts(&out, *flag_value((enum flag)i) ? " " : "");
-        put_text(&out, flag_value((enum flag)i));
+        put_text(&out, r->brief);
+        buf_puts(&out, *r->brief ? ", " : "");
+        put_text(&out, r->name);
+        buf_puts(&out, *r->value ? " " : "");
+        put_text(&out, r->value);
         buf_putc(&out, '\n');
-        put_text(&out, flag_doc((enum flag)i));
+        put_text(&out, r->doc);
         buf_putc(&out, '\n');
     }
     buf_puts(&out, ".SH SEE ALSO\n.BR weft (1)\n");

@@ -3,6 +3,8 @@
 // (flags.h), prints on standard output and returns the exit code. What goes wrong is reported on
 // standard error in three lines: what, where, and what to do. Inside coordinator/cli/ only.
 #pragma once
+#include <stdio.h>
+
 #include "coordinator/cli/flags.h"
 
 enum client_exit {
