@@ -13,6 +13,7 @@
 
 #include "common/base/entropy.h"
 #include "common/base/folder.h"
+#include "common/base/system.h"
 #include "common/base/url.h"
 
 // ---- the folder ----
@@ -57,9 +58,7 @@ int home_open(struct home *h, const char *dir, struct err *e)
 
 void home_close(struct home *h)
 {
-    if (h->lock >= 0)
-        close(h->lock);
-    h->lock = -1;
+    system_close(&h->lock);
 }
 
 int home_remember(struct home *h, const char *cluster, struct err *e)
@@ -79,8 +78,7 @@ int home_mark_attached(const struct home *h, bool is, struct err *e)
     int fd = is ? open(path, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600) : -1;
     if (is && fd < 0)
         return err_errno(e, ERR_IO, "cannot make %s", path);
-    if (fd >= 0)
-        close(fd);
+    system_close(&fd);
     return 0;
 }
 

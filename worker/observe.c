@@ -21,6 +21,7 @@
 #include "common/base/child.h"
 #include "common/base/clock.h"
 #include "common/base/json.h"
+#include "common/base/system.h"
 
 #define PROBE_NS (60 * CLOCK_S) // a driver may take its time
 #define END_NS   (3 * CLOCK_S)  // to let go of what it has, once all is said
@@ -191,8 +192,7 @@ void observe_share(const char *runs, char *out, size_t size)
     (void)stat(runs, &meet);
     int fd = open("/etc/machine-id", O_RDONLY | O_CLOEXEC);
     ssize_t n = fd >= 0 ? read(fd, machine, sizeof machine - 1) : 0;
-    if (fd >= 0)
-        close(fd);
+    system_close(&fd);
     machine[n > 0 ? n : 0] = 0;
     machine[strcspn(machine, "\n")] = 0;
     (void)gethostname(name, sizeof name - 1);
@@ -227,8 +227,7 @@ static void find_route(const char *host, const char *port, char *out, size_t siz
             !is_loopback((struct sockaddr *)&own))
             (void)getnameinfo((struct sockaddr *)&own, len, out, (socklen_t)size, NULL, 0,
                               NI_NUMERICHOST);
-        if (fd >= 0)
-            close(fd);
+        system_close(&fd);
     }
     freeaddrinfo(list);
 }

@@ -15,6 +15,7 @@
 #include "common/base/folder.h"
 #include "common/base/heap.h"
 #include "common/base/list.h"
+#include "common/base/system.h"
 #include "common/ckpt/store.h"
 
 enum { LINE_MAX_BYTES = 64 << 10, CHUNK_MAX = 256 << 10, TURN_BYTES = 512 << 10 };
@@ -136,9 +137,7 @@ size_t log_file_append(struct log_file *f, const char *text, size_t len)
 
 void log_file_close(struct log_file *f)
 {
-    if (f->fd >= 0)
-        close(f->fd);
-    f->fd = -1;
+    system_close(&f->fd);
     buf_clear(&f->line);
 }
 

@@ -18,6 +18,7 @@
 
 #include "common/base/buf.h"
 #include "common/base/clock.h"
+#include "common/base/system.h"
 
 enum { RETRY_MS = 10, RECORD_MAX = 1 << 20 };
 
@@ -72,8 +73,7 @@ int rankslock_record(const char *path, pid_t pid, bool alone, struct err *e)
     int fd = open(path, O_WRONLY | O_APPEND | O_CLOEXEC | (alone ? O_TRUNC : 0)), rc = 0;
     if (fd < 0 || write(fd, line, (size_t)n) != n)
         rc = err_errno(e, ERR_IO, "cannot write %s", path);
-    if (fd >= 0)
-        close(fd);
+    system_close(&fd);
     return rc;
 }
 
@@ -95,8 +95,7 @@ static void kill_recorded(int fd, struct buf *seen)
                 (void)syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0);
                 buf_printf(seen, " %d", pid);
             }
-            if (pidfd >= 0)
-                close(pidfd);
+            system_close(&pidfd);
         }
         p = strchrnul(p, '\n');
         p += *p == '\n';

@@ -28,6 +28,7 @@
 #include "common/base/list.h"
 #include "common/base/log.h"
 #include "common/base/root.h"
+#include "common/base/system.h"
 #include "common/ckpt/commit.h"
 #include "common/ckpt/durable.h"
 #include "common/ckpt/load.h"
@@ -146,8 +147,7 @@ static int sync_at(int dir, const char *name, struct err *e)
 {
     int fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     int rc = fd < 0 || fsync(fd) ? err_errno(e, ERR_IO, "cannot sync %s", name) : 0;
-    if (fd >= 0)
-        close(fd);
+    system_close(&fd);
     return rc;
 }
 

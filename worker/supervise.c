@@ -24,6 +24,7 @@
 #include "common/base/folder.h"
 #include "common/base/heap.h"
 #include "common/base/log.h"
+#include "common/base/system.h"
 #include "worker/rankslock.h"
 
 #define PROVE_NS (10 * CLOCK_S) // for a killed rank to be gone
@@ -136,8 +137,7 @@ static int make_run(struct supervise *s, const struct agent_spawn *what, const c
     int rc = folder_make(own, e), fd = -1;
     if (!rc && (fd = open(mark, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600)) < 0)
         rc = err_errno(e, ERR_IO, "cannot make %s", mark);
-    if (fd >= 0)
-        close(fd);
+    system_close(&fd);
     return rc ? rc : folder_make(dir, e);
 }
 
@@ -182,21 +182,14 @@ int supervise_open(const struct supervise_config *c, struct supervise **out, str
     return 0;
 }
 
-static void close_fd(int *fd)
-{
-    if (*fd >= 0)
-        close(*fd);
-    *fd = -1;
-}
-
 static void proc_clear(struct proc *p)
 {
     poll_loop_drop(p->on_end);
     poll_loop_drop(p->on_frame);
     poll_loop_drop(p->on_text);
     frame_conn_clear(&p->conn);
-    close_fd(&p->pidfd);
-    close_fd(&p->pipe);
+    system_close(&p->pidfd);
+    system_close(&p->pipe);
     log_file_close(&p->log);
     page_close(p->page);
     weft__rank__frame__free_unpacked(p->assign, NULL);
@@ -420,8 +413,7 @@ static void on_end(void *ctx, uint32_t events)
 static int move_fd_up(int fd) // moves a descriptor out of the way of the rank's numbers
 {
     int moved = fd >= 0 ? fcntl(fd, F_DUPFD_CLOEXEC, OWN_FD_MIN) : -1;
-    if (fd >= 0)
-        close(fd);
+    system_close(&fd);
     return moved;
 }
 
@@ -499,9 +491,9 @@ static int launch_process(struct proc *p, char **argv, struct ends *theirs, stru
     rc = rc ? rc : start_process(p, argv, theirs, e);
     rc = rc ? rc : rankslock_record(p->s->lock, p->pid, is_alone(p->s), e);
     rc = rc ? rc : watch_process(p, e);
-    close_fd(&theirs->socket);
-    close_fd(&theirs->text);
-    close_fd(&theirs->lock);
+    system_close(&theirs->socket);
+    system_close(&theirs->text);
+    system_close(&theirs->lock);
     if (rc && p->pid > 0) {
         (void)kill(p->pid, SIGKILL);
         (void)waitpid(p->pid, NULL, 0);

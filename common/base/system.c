@@ -11,6 +11,13 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+void system_close(int *fd)
+{
+    if (*fd >= 0)
+        close(*fd);
+    *fd = -1;
+}
+
 static int search_path(const char *name, char *out, size_t size)
 {
     const char *path = getenv("PATH");

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a program of weft has to do with the system: where the others lie, and signals.
+// What a program of weft has to do with the system: where the others lie, signals, descriptors.
 #pragma once
 #include <stddef.h>
 
 #include "common/base/err.h"
+
+// Closes a descriptor that is not −1, and makes it that.
+void system_close(int *fd);
 
 // Finds the path of another one, such as "weft-rank": beside this one's own file, or else in PATH.
 // ERR_NOTFOUND: there is none.

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "common/base/system.h"
 
 void job_curve_init(struct job_curve *c)
 {
@@ -105,10 +106,8 @@ static void read_file(struct job_curve *c, const char *store)
     bool failed =
         folder < 0 || rows_open(folder, &file, NULL) || file < 0 || rows_read(&c->rows, file, NULL);
     take_rows(c);
-    if (file >= 0)
-        close(file);
-    if (folder >= 0)
-        close(folder);
+    system_close(&file);
+    system_close(&folder);
     end_reading(c, failed);
 }
 

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/base/system.h"
 #include "common/metrics/rows.h"
 
 // ---- its state, and where its folder is ----
@@ -72,8 +73,7 @@ static int open_own(struct job_rows *r, const char *store)
     struct err e = {0};
     int folder = *store ? open(store, O_PATH | O_DIRECTORY | O_CLOEXEC) : -1;
     int rc = folder < 0 ? 0 : rows_open(folder, &r->fd, &e);
-    if (folder >= 0)
-        close(folder);
+    system_close(&folder);
     if (rc)
         complain(r->link->verb, e.text, store, "look at what lies there");
     return rc ? CLIENT_FAILED : CLIENT_OK;

@@ -256,8 +256,7 @@ static int lock_folder(const char *path)
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd >= 0 && !fstat(fd, &st) && st.st_uid == geteuid() && !flock(fd, LOCK_EX | LOCK_NB))
         return fd;
-    if (fd >= 0)
-        close(fd);
+    system_close(&fd);
     return -1;
 }
 

@@ -13,6 +13,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/base/system.h"
 
 enum { LAST_NOTICES_S = 5 };  // for those of the run's end: no other process may come to send them
 enum { LOG_BYTES = 4 << 20 }; // a larger log is renamed before more is written
@@ -25,10 +26,9 @@ bool own_coordinator_find(const char *folder, int *fd, char address[OWN_ADDRESS]
     snprintf(to.sun_path, sizeof to.sun_path, "%s", address + strlen("unix:"));
     int s = *fd < 0 ? -1 : socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     bool there = s >= 0 && !connect(s, (const struct sockaddr *)(void *)&to, sizeof to);
-    if (s >= 0)
-        close(s);
-    if (!there && *fd >= 0)
-        close(*fd);
+    system_close(&s);
+    if (!there)
+        system_close(fd);
     return there;
 }
 

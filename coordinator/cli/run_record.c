@@ -17,6 +17,7 @@
 #include "common/base/buf.h"
 #include "common/base/folder.h"
 #include "common/base/heap.h"
+#include "common/base/system.h"
 #include "common/ckpt/durable.h"
 #include "common/ckpt/source.h"
 
@@ -234,7 +235,5 @@ int record_remove(struct record *r, struct err *e)
 
 void record_close(struct record *r)
 {
-    if (r->lock >= 0)
-        close(r->lock);
-    r->lock = -1;
+    system_close(&r->lock);
 }

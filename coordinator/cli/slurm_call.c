@@ -101,11 +101,8 @@ int slurm_call(const struct slurm_call *c, struct buf *out, struct err *e)
                     : take_answer(c, p[0], pid, out, e);
     }
     for (int i = 0; i < 2; i++)
-        if (p[i] >= 0)
-            close(p[i]);
-    if (in >= 0)
-        close(in);
-    if (null >= 0)
-        close(null);
+        system_close(&p[i]);
+    system_close(&in);
+    system_close(&null);
     return rc;
 }

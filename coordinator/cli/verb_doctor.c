@@ -286,8 +286,7 @@ static int try_rename(const char *dir, struct err *e)
     int fd = rc ? -1 : open(in, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (!rc && (fd < 0 || write(fd, "x", 1) != 1 || fsync(fd)))
         rc = err_errno(e, ERR_IO, "cannot write durably in %s", dir);
-    if (fd >= 0)
-        close(fd);
+    system_close(&fd);
     // A rename must not replace a folder that holds something: the commit of a checkpoint relies on
     // that.
     if (!rc && mkdir(from, 0700) == 0 && rename(from, to) == 0)

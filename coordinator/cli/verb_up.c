@@ -154,11 +154,8 @@ static int start_host(const struct up *u, struct host *h, struct err *e)
     h->in = pipes[0][1];
     h->out[0] = pipes[1][0];
     h->out[1] = pipes[2][0];
-    for (int i = 0; i < 3; i++) {
-        int theirs = pipes[i][i != 0];
-        if (theirs >= 0)
-            close(theirs);
-    }
+    for (int i = 0; i < 3; i++)
+        system_close(&pipes[i][i != 0]);
     buf_clear(&script);
     buf_clear(&remote);
     return rc;
@@ -231,11 +228,8 @@ static void *control(void *arg)
 // Before anything has begun. A member that has no order ends with its input.
 static void end_early(struct up *u)
 {
-    for (int i = 0; i < u->n; i++) {
-        if (u->host[i].in >= 0)
-            close(u->host[i].in);
-        u->host[i].in = -1;
-    }
+    for (int i = 0; i < u->n; i++)
+        system_close(&u->host[i].in);
     kill_all(u, SIGTERM);
     u->end_ns = clock_mono_ns(); // one that does not end by that is given up later
 }
@@ -315,9 +309,7 @@ static bool hear(struct up *u, struct host *h, int which)
     part->len -= at;
     if (n > 0)
         return true;
-    if (h->out[which] >= 0)
-        close(h->out[which]);
-    h->out[which] = -1;
+    system_close(&h->out[which]);
     return false;
 }
 
@@ -538,10 +530,9 @@ int verb_up(const struct verb *v, const struct args *a)
         complain(v, e.text, "this machine", "raise its limits of processes and open files");
     for (int i = 0; i < u.n; i++) {
         struct host *h = &u.host[i];
-        const int fds[] = {h->in, h->pidfd, h->out[0], h->out[1]};
+        int *fds[] = {&h->in, &h->pidfd, &h->out[0], &h->out[1]};
         for (int k = 0; k < 4; k++)
-            if (fds[k] >= 0)
-                close(fds[k]);
+            system_close(fds[k]);
         buf_clear(&h->part[0]);
         buf_clear(&h->part[1]);
     }

@@ -28,6 +28,7 @@
 #include "common/base/clock.h"
 #include "common/base/heap.h"
 #include "common/base/list.h"
+#include "common/base/system.h"
 #include "common/rpc/address.h"
 
 enum {
@@ -317,8 +318,7 @@ int http_open(const struct http_options *o, struct http **out, char *bound, size
     if (!rc && bound)
         rc = print_bound(o, fd, bound, size, e);
     if (rc) {
-        if (fd >= 0)
-            close(fd);
+        system_close(&fd);
         return rc;
     }
     struct http *h = heap_alloc(sizeof *h);

@@ -11,6 +11,7 @@
 #include "common/base/clock.h"
 #include "common/base/heap.h"
 #include "common/base/list.h"
+#include "common/base/system.h"
 #include "coordinator/serve/planner_process.h"
 
 struct plan_request {
@@ -103,10 +104,8 @@ void planner_close(struct planner *p)
     }
     drop_all(&p->waiting);
     drop_all(&p->done);
-    if (p->epoll >= 0)
-        close(p->epoll);
-    if (p->timer >= 0)
-        close(p->timer);
+    system_close(&p->epoll);
+    system_close(&p->timer);
     free(p->program);
     free(p);
 }

@@ -18,6 +18,7 @@
 #include "common/base/buf.h"
 #include "common/base/child.h"
 #include "common/base/heap.h"
+#include "common/base/system.h"
 #include "coordinator/serve/job_facts.h"
 
 enum { SOCKET_FD = 0, MEMORY_FD = 1 };
@@ -77,8 +78,7 @@ int planner_process_start(struct planner_process *p, const char *program, int64_
     if (!rc)
         return 0;
     close(p->socket);
-    if (p->memory_file >= 0)
-        close(p->memory_file);
+    system_close(&p->memory_file);
     return rc;
 }
 

@@ -18,6 +18,7 @@
 #include "common/base/folder.h"
 #include "common/base/heap.h"
 #include "common/base/list.h"
+#include "common/base/system.h"
 
 enum { HEARD_MAX = 64 << 10 }; // of an answer's headers and body; the rest is cut off
 enum { LOOK_MS = 60000 };      // nothing needs it: the thread is woken
@@ -354,8 +355,7 @@ void webhooks_close(struct webhooks *w)
             free_post(list_entry(it, struct post, link));
     curl_multi_cleanup(w->multi);
     curl_slist_free_all(w->headers);
-    if (w->fd >= 0)
-        close(w->fd);
+    system_close(&w->fd);
     for (int i = 0; i < w->n; i++) {
         free(w->names[i]);
         free(w->urls[i]);

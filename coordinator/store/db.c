@@ -20,6 +20,7 @@
 #include "common/base/buf.h"
 #include "common/base/folder.h"
 #include "common/base/heap.h"
+#include "common/base/system.h"
 
 enum { ROOM_BYTES = 512 << 10 };
 enum { DB_VERSION = 16 }; // another number: databases of before are refused
@@ -479,8 +480,7 @@ static int make_private(struct db *s, struct err *e)
     int fd = openat(s->dir_fd, "weft.db", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600), rc = 0;
     if (fd < 0 || fchmod(fd, 0600))
         rc = err_errno(e, ERR_IO, "cannot open %s/weft.db", s->dir);
-    if (fd >= 0)
-        close(fd);
+    system_close(&fd);
     return rc;
 }
 
@@ -499,8 +499,7 @@ bool db_has_room(const struct db *s)
     static const char zeros[ROOM_BYTES];
     int fd = openat(s->dir_fd, name, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
     bool room = fd >= 0 && write(fd, zeros, sizeof zeros) == (ssize_t)sizeof zeros && !fsync(fd);
-    if (fd >= 0)
-        close(fd);
+    system_close(&fd);
     unlinkat(s->dir_fd, name, 0);
     return room;
 }
@@ -607,10 +606,8 @@ void db_close(struct db *s)
     if (!s)
         return;
     close_sql(s);
-    if (s->lock_fd >= 0)
-        close(s->lock_fd);
-    if (s->dir_fd >= 0)
-        close(s->dir_fd);
+    system_close(&s->lock_fd);
+    system_close(&s->dir_fd);
     free(s);
 }
 

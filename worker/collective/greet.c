@@ -34,6 +34,7 @@
 #include "common/base/hash.h"
 #include "common/base/heap.h"
 #include "common/base/host_address.h"
+#include "common/base/system.h"
 #include "worker/collective/world.h"
 
 enum { GUESTS = 64, GUESTS_A_TURN = 16, HOST_TEXT = 32, ADDR_TEXT = HOST_PORT_MAX, WELCOME = 0x21 };
@@ -473,11 +474,9 @@ static void clear_greeting(struct greet *g)
     }
     int fds[] = {g->unix_fd, g->tcp_fd, g->dir_fd};
     for (size_t i = 0; i < sizeof fds / sizeof *fds; i++)
-        if (fds[i] >= 0)
-            close(fds[i]);
+        system_close(&fds[i]);
     for (int i = 0; i < GUESTS; i++)
-        if (g->guests[i].fd >= 0)
-            close(g->guests[i].fd);
+        system_close(&g->guests[i].fd);
     free(g->hosts);
     free(g->addrs);
     free(g);

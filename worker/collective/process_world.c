@@ -13,6 +13,7 @@
 #include "common/base/clock.h"
 #include "common/base/deadline.h"
 #include "common/base/heap.h"
+#include "common/base/system.h"
 #include "worker/collective/world.h"
 
 enum { SPIN_YIELD = 20, SPIN_REMOTE = 50 }; // looks before a nap, where SPIN would be too many
@@ -122,8 +123,7 @@ static void socket_close(struct world *w)
             clock_sleep_ms(1);
     for (int i = 0; i < w->ranks; i++) {
         struct peer *p = &w->peers[i];
-        if (p->fd >= 0)
-            close(p->fd);
+        system_close(&p->fd);
         tcp_link_free(p->link);
         if (p->window && i != w->rank)
             munmap(p->window, p->window_size);
@@ -136,8 +136,7 @@ static void socket_close(struct world *w)
         munmap(w->page, sizeof *w->page);
     int fds[] = {s->page_fd, s->window_fd, s->poke_fd};
     for (size_t i = 0; i < sizeof fds / sizeof *fds; i++)
-        if (fds[i] >= 0)
-            close(fds[i]);
+        system_close(&fds[i]);
     free(s->polls);
     free(s->polled);
     free(s);

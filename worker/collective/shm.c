@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "common/base/page_size.h"
+#include "common/base/system.h"
 #include "worker/collective/world.h"
 
 enum { SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL };
@@ -192,7 +193,6 @@ void shm_read(struct world *w, struct peer *p)
             map_page(w, p, fd);
         else if (type == 'W' && fd >= 0)
             map_window(p, fd);
-        if (fd >= 0)
-            close(fd);
+        system_close(&fd);
     }
 }

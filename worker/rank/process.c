@@ -10,6 +10,7 @@
 #include "common/attempt/page.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/base/system.h"
 #include "common/ckpt/store.h"
 #include "common/plan/schema_list.h"
 #include "worker/rank/link/rank_link.h"
@@ -158,7 +159,6 @@ int process_train(struct process *p, const struct process_options *o, struct err
 void process_clear(struct process *p)
 {
     page_close(p->assignment.page);
-    if (p->socket_fd >= 0)
-        close(p->socket_fd);
+    system_close(&p->socket_fd);
     arena_clear(&p->assignment.arena);
 }

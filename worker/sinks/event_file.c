@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "common/base/system.h"
 
 enum { BYTE_VALUES = 256 };
 enum { HEAD = 12, TAIL = 4 };        // bytes of a record before and behind its event
@@ -308,9 +309,7 @@ int event_file_sync(struct event_file *f, struct err *e)
 
 void event_file_close(struct event_file *f)
 {
-    if (f->fd >= 0)
-        close(f->fd);
-    f->fd = -1;
+    system_close(&f->fd);
     buf_clear(&f->gathered);
     buf_clear(&f->event);
     buf_clear(&f->summary);

@@ -17,6 +17,7 @@
 #include "common/base/heap.h"
 #include "common/base/json.h"
 #include "common/base/log.h"
+#include "common/base/system.h"
 #include "common/ckpt/durable.h"
 
 #define FIRST_RESTART_NS (1 * CLOCK_S)
@@ -26,13 +27,6 @@
 #define SILENT_NS        (10 * CLOCK_S) // after its start, of a process that does not report
 #define TERM_NS          (500 * CLOCK_MS)
 enum { UNSENT_MAX = 64 << 10, LAST_LINES = 5, TURN_READS = 16 };
-
-static void close_end(int *fd)
-{
-    if (*fd >= 0)
-        close(*fd);
-    *fd = -1;
-}
 
 // ---- the place ----
 
@@ -52,8 +46,8 @@ static void read_file(const struct sink *s, char *out, size_t size)
     if (fd >= 0 && !fstat(fd, &st) && S_ISREG(st.st_mode))
         n = read(fd, out, size - 1);
     out[n > 0 ? n : 0] = 0;
-    close_end(&fd);
-    close_end(&folder);
+    system_close(&fd);
+    system_close(&folder);
 }
 
 static int write_file(const struct sink *s, const struct buf *text, struct err *e)
@@ -156,16 +150,16 @@ static void start_process(struct sink *s, int64_t now)
         s->pid = 0;
         put_off(s, now);
     }
-    close_end(&in[0]);
-    close_end(&out[1]);
-    close_end(&err[1]);
+    system_close(&in[0]);
+    system_close(&out[1]);
+    system_close(&err[1]);
     s->in = in[1];
     s->out = out[0];
     s->err = err[0];
     if (!s->pid) {
-        close_end(&s->in);
-        close_end(&s->out);
-        close_end(&s->err);
+        system_close(&s->in);
+        system_close(&s->out);
+        system_close(&s->err);
         return;
     }
     s->began_ns = s->moved_ns = now;
@@ -211,7 +205,7 @@ static void hear_reports(struct sink *s)
     for (int i = 0; s->out >= 0 && i < TURN_READS && (n = read(s->out, text, sizeof text)) != -1;
          i++) {
         if (n == 0) {
-            close_end(&s->out);
+            system_close(&s->out);
             break;
         }
         buf_append(&s->report, text, (size_t)n);
@@ -235,7 +229,7 @@ static void hear_words(struct sink *s)
     for (int i = 0; s->err >= 0 && i < TURN_READS && (n = read(s->err, text, sizeof text)) != -1;
          i++) {
         if (n == 0)
-            close_end(&s->err);
+            system_close(&s->err);
         else
             keep_last(s, text, (size_t)n);
     }
@@ -265,9 +259,9 @@ static void forget_process(struct sink *s)
 {
     (void)kill(-s->pid, SIGKILL); // what it started goes with it
     s->pid = 0;
-    close_end(&s->in);
-    close_end(&s->out);
-    close_end(&s->err);
+    system_close(&s->in);
+    system_close(&s->out);
+    system_close(&s->err);
     buf_reset(&s->unsent);
 }
 
@@ -324,7 +318,7 @@ static bool give_rows(struct sink *s, int64_t now)
         ssize_t n = write(s->in, s->unsent.data, s->unsent.len);
         if (n < 0 && errno == EPIPE) { // it has ended, or does without rows
             int status;
-            close_end(&s->in);
+            system_close(&s->in);
             (void)child_end(s->pid, TERM_NS, &status);
             if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL)
                 log_warn("sink", "job=%s sink=%s had closed its input, and was killed", s->job,
@@ -366,7 +360,7 @@ bool sink_turn(struct sink *s, int64_t now, bool ending)
     if (!s->pid && !s->closed && now >= s->start_ns)
         start_process(s, now);
     if (s->pid && s->in >= 0 && give_rows(s, now) && ending) {
-        close_end(&s->in);
+        system_close(&s->in);
         s->closed = true;
     }
     if (s->pid && !s->reports && !s->unsent.len && now - s->began_ns >= SILENT_NS)

@@ -11,6 +11,7 @@
 
 #include "common/base/err.h"
 #include "common/base/log.h"
+#include "common/base/system.h"
 #include "common/metrics/rows.h"
 
 enum { PIECE = 256 << 10, ATTEMPTS_MAX = 4096 };
@@ -160,8 +161,6 @@ void tail_attempts_clear(struct tail_attempts *a)
 
 void tail_close(struct tail *t)
 {
-    if (t->fd >= 0)
-        close(t->fd);
-    t->fd = -1;
+    system_close(&t->fd);
     buf_clear(&t->text);
 }

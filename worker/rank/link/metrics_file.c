@@ -15,6 +15,7 @@
 #include "common/base/heap.h"
 #include "common/base/json.h"
 #include "common/base/log.h"
+#include "common/base/system.h"
 #include "common/ckpt/durable.h"
 
 struct metrics {
@@ -78,8 +79,7 @@ int metrics_open(const char *path, uint64_t attempt, struct metrics **out, struc
     if (!fits)
         rc = err_set(e, ERR_LIMIT, "the path %s is too long", path);
     if (rc) {
-        if (m->fd >= 0)
-            close(m->fd);
+        system_close(&m->fd);
         free(m);
         return rc;
     }

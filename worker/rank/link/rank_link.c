@@ -24,6 +24,7 @@
 #include "common/base/clock.h"
 #include "common/base/heap.h"
 #include "common/base/log.h"
+#include "common/base/system.h"
 #include "worker/rank/link/answers.h"
 #include "worker/rank/link/rank_frames.h"
 
@@ -341,10 +342,8 @@ static void free_link(struct link *l)
         weft__rank__frame__free_unpacked(f, NULL);
     weft__rank__frame__free_unpacked(l->assign, NULL);
     frame_conn_clear(&l->conn);
-    if (l->wake >= 0)
-        close(l->wake);
-    if (l->signals >= 0)
-        close(l->signals);
+    system_close(&l->wake);
+    system_close(&l->signals);
     pthread_cond_destroy(&l->cond);
     pthread_mutex_destroy(&l->mutex);
     pthread_mutex_destroy(&l->calls);

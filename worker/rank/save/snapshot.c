@@ -23,6 +23,7 @@
 #include "common/base/heap.h"
 #include "common/base/list.h"
 #include "common/base/log.h"
+#include "common/base/system.h"
 
 enum order_kind { ORDER_WRITE, ORDER_COMMIT, ORDER_REMOVE, ORDER_DELETE, ORDER_KINDS };
 struct snapshot_order {
@@ -197,8 +198,7 @@ static int write_shard(struct snapshot *s, struct store_entry id, struct arena *
         rc = write_file(s, dir, a, r, e);
     if (!rc)
         rc = store_sync_shard(s->c.store, dir, e);
-    if (dir >= 0)
-        close(dir);
+    system_close(&dir);
     return rc;
 }
 
