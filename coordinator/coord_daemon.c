@@ -119,8 +119,7 @@ static int load_rows(struct coord_daemon *d, char cluster[ID_LEN], struct err *e
 static int start_decider(struct coord_daemon *d, struct err *e)
 {
     char cluster[ID_LEN] = "";
-    struct arena arena;
-    arena_init(&arena);
+    struct arena arena = {0};
     struct coord_out out = {.arena = &arena};
     int rc = load_rows(d, cluster, e);
     if (!rc) {
@@ -366,10 +365,9 @@ static void take_answers(struct coord_daemon *d, struct coord_out *out)
 // Writes all that a pass decided in one transaction, and only then carries out its actions.
 static int take_events(struct coord_daemon *d, struct err *e)
 {
-    struct arena arena;
+    struct arena arena = {0};
     struct rpc_event ev;
     int64_t due = d->room_ns ? 0 : coord_due(d->coord);
-    arena_init(&arena);
     struct coord_out out = {.arena = &arena};
     for (int i = 0; i < EVENTS_A_PASS && rpc_next(d->rpc, &ev); i++) {
         service_take(d->service, &ev, &out);
@@ -467,8 +465,7 @@ int coord_daemon_run(struct coord_daemon *d, struct err *e)
 void coord_daemon_unsent(const struct coord_daemon *d, struct buf *to)
 {
     struct coord_receiver *all;
-    struct arena a;
-    arena_init(&a);
+    struct arena a = {0};
     for (int i = 0, n = coord_receivers(d->coord, &a, &all); i < n; i++)
         if (all[i].waiting)
             buf_printf(to, "%s%lld to %s", to->len ? ", " : "", (long long)all[i].waiting,

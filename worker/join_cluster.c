@@ -73,8 +73,7 @@ int join_cluster(const char *token, const char *coordinator, const char *dir, in
 {
     struct joining j = {.coordinator = coordinator};
     Weft__V1__JoinReply *reply = NULL;
-    struct arena a;
-    arena_init(&a);
+    struct arena a = {0};
     snprintf(j.ca_file, sizeof j.ca_file, "%s/.joining-ca.pem", dir);
     int rc = tls_token_parse(token, &j.token, e);
     rc = rc ? rc : check_name(&j.token, name, e);

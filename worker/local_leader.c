@@ -81,9 +81,8 @@ static void carry_out(struct local_leader *l, const struct leader_action *a)
 
 static void lead(struct local_leader *l, struct leader_event ev)
 {
-    struct arena a;
+    struct arena a = {0};
     struct leader_out out = {.arena = &a};
-    arena_init(&a);
     ev.now_ns = clock_mono_ns();
     leader_step(l->leader, &ev, &out);
     for (int i = 0; i < out.n; i++)

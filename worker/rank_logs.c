@@ -390,7 +390,6 @@ static void begin_reading(struct logs *l, const Weft__V1__LogAsk *ask)
 {
     uint64_t attempts[LOG_JOBS_KEPT];
     struct log_reading *r = heap_alloc(sizeof *r);
-    arena_init(&r->arena);
     r->ask = ask->ask;
     r->job = arena_strdup(&r->arena, ask->job);
     r->lines = ask->lines;

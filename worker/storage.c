@@ -588,7 +588,6 @@ static struct act *act_new(struct storage *s, const Weft__V1__Storage *ask, cons
     t->s = s;
     t->ask = message_copy(&ask->base);
     t->cluster = heap_strdup(cluster);
-    arena_init(&t->arena);
     weft__v1__storage_done__init(&t->answer);
     t->answer.op = t->ask->op;
     t->answer.job = t->ask->job;

@@ -195,8 +195,7 @@ static void carry_out(struct worker_daemon *d, const struct agent_out *out)
 
 static void step_agent(struct worker_daemon *d, struct agent_event *ev)
 {
-    struct arena arena;
-    arena_init(&arena);
+    struct arena arena = {0};
     struct agent_out out = {.arena = &arena};
     ev->now_ns = clock_mono_ns();
     agent_step(d->agent, ev, &out);

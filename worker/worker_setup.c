@@ -174,7 +174,6 @@ static int find_devices(const struct worker_options *f, struct worker_setup *w, 
 int worker_setup_open(const struct worker_options *f, struct worker_setup *w, struct err *e)
 {
     *w = (struct worker_setup){.home.lock = -1};
-    arena_init(&w->arena);
     weft__v1__register__init(&w->about);
     int rc = home_open(&w->home, f->state, e);
     rc = rc ? rc : find_rank_program(f, w->rank, sizeof w->rank, e);

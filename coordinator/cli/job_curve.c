@@ -186,9 +186,8 @@ void job_curve_draw(const struct job_curve *c, const struct chart_text *t, struc
     const struct bounded_curve *const from[] = {&c->loss, &c->eval_loss};
     static const char *const names[] = {"loss", "eval_loss"};
     struct chart chart = {.x_name = "step"};
-    struct arena a;
+    struct arena a = {0};
     size_t most = 0; // a curve has two points
-    arena_init(&a);
     for (int i = 0; i < 2; i++) {
         double *x = arena_array(&a, double, BOUNDED_POINTS);
         double *y = arena_array(&a, double, BOUNDED_POINTS);

@@ -157,13 +157,12 @@ static int take_change(struct run *r, const struct job *before, struct err *e)
 // this host's cores to the devices.
 static void settle_threads(struct run *r)
 {
-    struct arena a;
+    struct arena a = {0};
     struct job before;
     int64_t *threads = &r->job.resources.threads;
     if (!r->threads_open)
         return;
     *threads = 0;
-    arena_init(&a);
     if (r->record.there && !r->args->fresh && left_job(&r->record, r->base, &a, &before))
         threads_keep(&r->job, &before);
     arena_clear(&a);
@@ -218,12 +217,11 @@ static int refuse_change(const struct run *r, const struct err *e)
 
 static int compare_record(struct run *r)
 {
-    struct arena a;
+    struct arena a = {0};
     struct job before;
     struct buf keys = {0};
     struct err e = {0};
     int rc;
-    arena_init(&a);
     bool known = left_job(&r->record, r->base, &a, &before);
     if (known)
         job_identity_differences(&before, &r->job, &keys);

@@ -113,10 +113,9 @@ static int take_up_store(const struct lead *l, const char *base, struct err *e)
     char path[4700];
     struct store s = {.fd = -1};
     struct store_owner owner;
-    struct arena a;
+    struct arena a = {0};
     if (!find_store(l, path, sizeof path))
         return 0;
-    arena_init(&a);
     int rc = store_open(&s, NULL, path, e);
     rc = rc ? rc : store_read_owner(&s, &a, &owner, e);
     rc = rc ? rc : write_record(l, &owner, path, base, &a, e);

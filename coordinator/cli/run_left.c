@@ -137,14 +137,13 @@ static bool is_bare_folder(const char *path, struct arena *a)
 
 bool left_untrained(const struct record *r, const struct job *job)
 {
-    struct arena a;
+    struct arena a = {0};
     if (*r->step)
         return false;
     if (!*r->job)
         return true;
     if (!*r->store)
         return *r->state; // without one the last run was killed: nobody knows how far it came
-    arena_init(&a);
     bool bare = job->metrics.jsonl && is_bare_folder(r->store, &a);
     arena_clear(&a);
     return bare;

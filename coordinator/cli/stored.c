@@ -60,8 +60,7 @@ static int refuse(enum rpc_code *code, struct err *e)
 int stored_ask(struct stored *s, const struct rpc_method *m, const ProtobufCMessage *request,
                ProtobufCMessage **reply, enum rpc_code *code, struct err *e)
 {
-    struct arena a;
-    arena_init(&a);
+    struct arena a = {0};
     const ProtobufCMessage *answer = answer_question(s->coord, s->db, m, request, &a, e);
     if (answer) {
         size_t len = protobuf_c_message_get_packed_size(answer);
@@ -106,9 +105,8 @@ int stored_logs(struct stored *s, const Weft__V1__LogsRequest *request,
                 void (*say)(void *ctx, const Weft__V1__LogLines *lines), void *ctx,
                 enum rpc_code *code, struct err *e)
 {
-    struct arena a;
+    struct arena a = {0};
     Weft__V1__LogAsk ask;
-    arena_init(&a);
     const Weft__V1__JobStatus *job = coord_status(s->coord, request->job, &a, e);
     if (job && request->attempt > job->attempt)
         err_set(e, ERR_INVALID, "there is no attempt %llu of the job yet: its newest is %llu",

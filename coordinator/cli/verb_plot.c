@@ -179,7 +179,6 @@ int verb_plot(const struct verb *v, const struct args *a)
         return usage(v, "--smooth takes a weight from 0 to below 1");
     if (a->json && a->svg)
         return usage(v, "--json and --svg exclude each other");
-    arena_init(&p.arena);
     p.jobs = arena_array(&p.arena, struct plotted, p.njobs);
     memset(p.jobs, 0, sizeof *p.jobs * (size_t)p.njobs);
     int rc = read_keys(&p, v, a->keys ? a->keys : "loss,eval_loss");

@@ -83,9 +83,8 @@ int notice_load(struct coord *c, const struct row *row, struct err *e)
 
 void notices_refuse(const struct coord *c, const char *names, bool own, struct buf *no)
 {
-    struct arena a;
+    struct arena a = {0};
     char *word;
-    arena_init(&a);
     for (char *rest = arena_strdup(&a, names); (word = strsep(&rest, " ")) && *word;) {
         if (find_receiver(c, word))
             continue;

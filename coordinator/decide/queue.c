@@ -384,12 +384,11 @@ static int round_kind(struct coord *c, int kind, struct arena *a)
 
 void queue_round(struct coord *c)
 {
-    struct arena a;
+    struct arena a = {0};
     int left = c->nqueued; // mostly they are of one kind
     c->round_due = false;
     c->wake_ns = 0;
     memset(c->tails, 0, sizeof c->tails);
-    arena_init(&a);
     for (int i = 0; i < JOB_DEVICE_KINDS && left > 0; i++)
         left -= round_kind(c, i, &a);
     arena_clear(&a);
@@ -412,7 +411,7 @@ bool queue_place_now(struct job_record *j)
 {
     struct coord *c = j->coord;
     struct round r;
-    struct arena a;
+    struct arena a = {0};
     int n;
     list_for_each (it, &c->queue) {
         const struct job_record *o = list_entry(it, struct job_record, queued);
@@ -420,7 +419,6 @@ bool queue_place_now(struct job_record *j)
             o->kind == j->kind)
             return false;
     }
-    arena_init(&a);
     round_init(&r, c, j->kind, &a);
     bool ok = find_free(&r, j, &n);
     if (ok)

@@ -110,7 +110,6 @@ bool data_looks_begin(struct data_looks *l, struct rpc *rpc, const struct coord 
         return false;
     }
     struct look *k = heap_alloc(sizeof *k);
-    arena_init(&k->arena);
     list_append(&l->open, &k->link);
     l->n++;
     k->job = about->job;

@@ -162,11 +162,10 @@ static void limit_memory(int64_t memory)
 
 static bool answer_text(uint64_t len)
 {
-    struct arena a;
+    struct arena a = {0};
     ProtobufCMessage *m = read_message(MEMORY_FD, len, &weft__plan__job_text__descriptor);
     if (!m)
         return false;
-    arena_init(&a);
     const Weft__Plan__JobFacts *f =
         job_facts_read((const Weft__Plan__JobText *)(const void *)m, &a);
     bool ok = send_message(SOCKET_FD, MEMORY_FD, &f->base);

@@ -247,8 +247,7 @@ void metrics_print(const struct coord *c, const struct metrics_commits *m, struc
 {
     struct coord_counts n;
     struct coord_job *jobs;
-    struct arena a;
-    arena_init(&a);
+    struct arena a = {0};
     coord_count(c, &n);
     print_family(out, "weft_build_info", "gauge", "The version that runs; always 1.");
     print_labelled(out, "weft_build_info", "version", WEFT_VERSION, 1);

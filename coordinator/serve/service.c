@@ -601,7 +601,7 @@ void service_tick(struct service *s, struct coord_out *out)
 
 static void answer_one(struct service *s, const struct question *q)
 {
-    struct arena a;
+    struct arena a = {0};
     struct err e = {0};
     if (q->method == WATCH) {
         streams_watch(&s->streams, q->call, (const Weft__V1__JobRequest *)q->request);
@@ -616,7 +616,6 @@ static void answer_one(struct service *s, const struct question *q)
                         (const Weft__V1__RowsRequest *)q->request);
         return;
     }
-    arena_init(&a);
     const ProtobufCMessage *reply =
         answer_question(s->o.coord, s->o.db, &service_methods[q->method], q->request, &a, &e);
     if (reply)

@@ -147,9 +147,8 @@ static bool send_events(struct streams *s, uint64_t call, const char *job, uint6
 
 void streams_watch(struct streams *s, uint64_t call, const Weft__V1__JobRequest *q)
 {
-    struct arena a;
+    struct arena a = {0};
     struct err e = {0};
-    arena_init(&a);
     Weft__V1__WatchUpdate first;
     weft__v1__watch_update__init(&first);
     first.status = coord_status(s->coord, q->job, &a, &e);
@@ -225,8 +224,7 @@ static int ask_hosts(struct streams *s, struct tail *t, const char *target, int 
 
 static bool job_at_rest(const struct streams *s, const char *target)
 {
-    struct arena a;
-    arena_init(&a);
+    struct arena a = {0};
     const Weft__V1__JobStatus *status = coord_status(s->coord, target, &a, NULL);
     bool rests = status && is_at_rest((enum job_state)status->state);
     arena_clear(&a);

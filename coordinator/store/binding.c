@@ -30,7 +30,7 @@ int binding_make(struct db *db, const struct binding *b, struct err *e)
 {
     struct db_owner owner, new = {0};
     const char **hosts;
-    struct arena a;
+    struct arena a = {0};
     int n, rc = db_owner(db, b->host, &owner, e);
     if (rc)
         return rc;
@@ -41,7 +41,6 @@ int binding_make(struct db *db, const struct binding *b, struct err *e)
                        b->host, owner.name, b->name);
     if (owner.name[0])
         return 0;
-    arena_init(&a);
     rc = db_owned(db, b->print, &a, &hosts, &n, e);
     if (!rc && n >= b->most)
         rc = make_room(db, b, hosts, n, e);

@@ -378,8 +378,7 @@ static int load_table(struct db *s, enum row_kind kind,
     int step = SQLITE_DONE;
     buf_clear(&names);
     while (!rc && (step = sqlite3_step(q)) == SQLITE_ROW) {
-        struct arena a;
-        arena_init(&a);
+        struct arena a = {0};
         struct row r = read_row(q, kind, &a);
         struct err why = {0};
         rc = row(ctx, &r, &why);

@@ -73,10 +73,9 @@ static int write_file(const struct sink *s, const struct buf *text, struct err *
 static void read_place(struct sink *s)
 {
     char text[256];
-    struct arena a;
+    struct arena a = {0};
     struct json *json;
     int64_t attempt;
-    arena_init(&a);
     s->stored = (struct sink_place){0};
     read_file(s, text, sizeof text);
     if (!json_parse(&a, text, strlen(text), &json, NULL) && json->type == JSON_OBJECT &&

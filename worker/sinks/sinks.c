@@ -222,7 +222,6 @@ void sinks_begin(struct sinks *s, int slot, const Weft__Rank__Assign *a, struct 
         return;
     free_those_over(s);
     struct feed *f = heap_alloc(sizeof *f);
-    arena_init(&f->arena);
     list_append(&s->feeds, &f->link);
     f->slot = slot;
     f->rest_ns = s->rest_ns;

@@ -258,11 +258,10 @@ static int take_header(struct board *b, struct arena *a, const struct json *head
 
 static int take_line(struct board *b, const char *line, size_t len, struct err *e)
 {
-    struct arena a;
+    struct arena a = {0};
     struct json *json;
     struct err why = {0};
     int rc = 0;
-    arena_init(&a);
     bool whole = !json_parse(&a, line, len, &json, &why);
     if (!b->open)
         rc = whole && json->type == JSON_OBJECT

@@ -204,8 +204,7 @@ static bool take_answer(struct link *l, Weft__Rank__Frame *f)
 static void emit_event(struct link *l, const Weft__Rank__Frame *f)
 {
     struct link_event ev = {0};
-    struct arena a;
-    arena_init(&a);
+    struct arena a = {0};
     if (rank_frame_to_event(f, &a, &ev)) {
         pthread_mutex_lock(&l->calls);
         if (l->on_event)
@@ -631,8 +630,7 @@ void link_step_report(struct link *l, const struct step_row *row)
 
 void link_shard_done(struct link *l, const struct shard_report *r)
 {
-    struct arena a;
-    arena_init(&a);
+    struct arena a = {0};
     Weft__Rank__ShardDone body;
     rank_frame_from_shard(r, &a, &body);
     body.rank = l->rank;

@@ -204,9 +204,8 @@ static int write_shard(struct snapshot *s, struct store_entry id, struct arena *
 
 static void carry_out_write(struct snapshot *s, const struct snapshot_order *o)
 {
-    struct arena a;
+    struct arena a = {0};
     struct err e = {0};
-    arena_init(&a);
     struct shard_report r = {
         .rank = s->c.rank, .step = o->id.step, .tries = o->tries, .n = s->deal->n};
     if (s->answered_step == o->id.step) // that answer was about an older try
@@ -232,8 +231,7 @@ static void carry_out_write(struct snapshot *s, const struct snapshot_order *o)
 // ---- the writer: rank 0's orders ----
 static int commit_checkpoint(struct snapshot *s, const struct snapshot_order *o, struct err *e)
 {
-    struct arena a;
-    arena_init(&a);
+    struct arena a = {0};
     struct manifest m = *s->c.base;
     m.attempt = o->id.attempt;
     m.step = o->id.step;

@@ -12,11 +12,10 @@
 static void compare_jobs(struct job_history *h, const struct manifest *restored,
                          const struct job *now, struct buf *changes, int64_t *batch)
 {
-    struct arena a;
+    struct arena a = {0};
     struct job before;
     struct job_errors errs = {0};
     const char *text = restored->resolved;
-    arena_init(&a);
     if (!job_parse(&a, &weft_schema, NULL, NULL, text, strlen(text), NULL, 0, &before, &errs)) {
         if (!before.resources.threads) // decided when it was placed
             before.resources.threads = restored->numerics.threads;
