@@ -281,6 +281,36 @@ void json_known_double(struct json_out *w, const char *key, bool known, double v
     (known ? json_double(w, key, value) : json_null(w, key));
 }
 
+void json_value(struct json_out *w, const char *key, const struct json *v)
+{
+    switch (v->type) {
+    case JSON_NULL:
+        json_null(w, key);
+        return;
+    case JSON_BOOL:
+        json_bool(w, key, v->boolean);
+        return;
+    case JSON_NUMBER:
+        if (v->is_int)
+            json_int(w, key, v->integer);
+        else
+            json_double(w, key, v->number);
+        return;
+    case JSON_STRING:
+        json_strn(w, key, v->string, v->length);
+        return;
+    case JSON_ARRAY:
+        json_array(w, key);
+        break;
+    case JSON_OBJECT:
+        json_object(w, key);
+        break;
+    }
+    for (const struct json *m = v->first; m; m = m->next)
+        json_value(w, m->key, m);
+    json_end(w);
+}
+
 void json_nonfinite(struct json_out *w)
 {
     json_array(w, "nonfinite");

@@ -25,6 +25,7 @@ enum {
     JSON_MAX_NUMBER = 400,      // characters of a number
 };
 
+struct json;
 struct json_out {
     struct buf *buf; // borrowed
     bool pretty;     // two-space indent and newlines; set it before the first value
@@ -53,7 +54,8 @@ void json_null(struct json_out *w, const char *key);
 // The value, or null where it is not known.
 void json_known_int(struct json_out *w, const char *key, bool known, int64_t value);
 void json_known_double(struct json_out *w, const char *key, bool known, double value);
-void json_raw(struct json_out *w, const char *key, const char *text); // text is valid JSON
+void json_raw(struct json_out *w, const char *key, const char *text);       // text is valid JSON
+void json_value(struct json_out *w, const char *key, const struct json *v); // as it was read
 // Adds the array "nonfinite" of the paths seen so far; call it last inside the top object.
 void json_nonfinite(struct json_out *w);
 

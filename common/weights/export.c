@@ -259,37 +259,6 @@ static int list_members(struct exporting *x, const char *tokenizer, struct confi
     return rc;
 }
 
-static void print_json(struct json_out *w, const char *key, const struct json *v)
-{
-    switch (v->type) {
-    case JSON_NULL:
-        json_null(w, key);
-        break;
-    case JSON_BOOL:
-        json_bool(w, key, v->boolean);
-        break;
-    case JSON_NUMBER:
-        if (v->is_int)
-            json_int(w, key, v->integer);
-        else
-            json_double(w, key, v->number);
-        break;
-    case JSON_STRING:
-        json_strn(w, key, v->string, v->length);
-        break;
-    case JSON_ARRAY:
-    case JSON_OBJECT:
-        if (v->type == JSON_ARRAY)
-            json_array(w, key);
-        else
-            json_object(w, key);
-        for (const struct json *k = v->first; k; k = k->next)
-            print_json(w, k->key, k);
-        json_end(w);
-        break;
-    }
-}
-
 // The copy of generation_config.json has the ids that are given, as config.json has.
 static int give_generation(struct exporting *x, const char *tokenizer, struct err *e)
 {
@@ -304,7 +273,7 @@ static int give_generation(struct exporting *x, const char *tokenizer, struct er
     json_object(&w, NULL);
     for (const struct json *k = top->first; k; k = k->next)
         if (!find_given(x, k->key))
-            print_json(&w, k->key, k);
+            json_value(&w, k->key, k);
     for (int i = 0; i < TOKEN_ID_FIELDS; i++)
         if (find_given(x, token_id_fields[i]))
             json_raw(&w, token_id_fields[i], find_given(x, token_id_fields[i]));

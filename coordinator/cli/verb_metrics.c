@@ -109,36 +109,6 @@ static void put_field(struct buf *out, const char *text)
     buf_clear(&plain);
 }
 
-static void write_value(struct json_out *w, const char *key, const struct json *v)
-{
-    switch (v->type) {
-    case JSON_NULL:
-        json_null(w, key);
-        return;
-    case JSON_BOOL:
-        json_bool(w, key, v->boolean);
-        return;
-    case JSON_NUMBER:
-        if (v->is_int)
-            json_int(w, key, v->integer);
-        else
-            json_double(w, key, v->number);
-        return;
-    case JSON_STRING:
-        json_strn(w, key, v->string, v->length);
-        return;
-    case JSON_ARRAY:
-        json_array(w, key);
-        break;
-    case JSON_OBJECT:
-        json_object(w, key);
-        break;
-    }
-    for (const struct json *m = v->first; m; m = m->next)
-        write_value(w, m->key, m);
-    json_end(w);
-}
-
 // A text as it is, lists and objects as JSON.
 static void put_member(struct buf *out, const struct json *v)
 {
@@ -151,7 +121,7 @@ static void put_member(struct buf *out, const struct json *v)
         return;
     }
     json_out_init(&w, &text);
-    write_value(&w, NULL, v);
+    json_value(&w, NULL, v);
     json_out_clear(&w);
     put_field(out, buf_str(&text));
     buf_clear(&text);
