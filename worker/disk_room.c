@@ -10,6 +10,7 @@
 #include <sys/statvfs.h>
 #include <time.h>
 
+#include "common/base/clock.h"
 #include "common/base/heap.h"
 
 enum { ROOM_LOOK_S = 20, ROOM_END_S = 1 };
@@ -32,14 +33,6 @@ static void look(const char *folder, int64_t *free, int64_t *size)
     *size = known ? (int64_t)(s.f_blocks * s.f_frsize) : 0;
 }
 
-static struct timespec in_seconds(clockid_t clock, int seconds)
-{
-    struct timespec t;
-    clock_gettime(clock, &t);
-    t.tv_sec += seconds;
-    return t;
-}
-
 static void *watch(void *arg)
 {
     struct disk_room *r = arg;
@@ -52,8 +45,8 @@ static void *watch(void *arg)
         pthread_mutex_lock(&r->mutex);
         r->seen = now;
         r->news = true;
-        struct timespec until = in_seconds(CLOCK_MONOTONIC, ROOM_LOOK_S);
-        while (!r->ends && pthread_cond_timedwait(&r->wake, &r->mutex, &until) == 0)
+        int64_t until = clock_mono_ns() + ROOM_LOOK_S * CLOCK_S;
+        while (!r->ends && clock_cond_wait(&r->wake, &r->mutex, until))
             ;
     }
     pthread_mutex_unlock(&r->mutex);
@@ -73,16 +66,11 @@ int disk_room_open(const char *state, const char *checkpoints, struct disk_room 
                    struct err *e)
 {
     struct disk_room *r = heap_alloc(sizeof *r);
-    pthread_condattr_t monotonic; // a wall clock that is set back would end the looks
-    *r = (struct disk_room){0};
     r->folder[AGENT_ROOM_STATE] = heap_strdup(state);
     if (checkpoints && *checkpoints)
         r->folder[AGENT_ROOM_CHECKPOINTS] = heap_strdup(checkpoints);
     pthread_mutex_init(&r->mutex, NULL);
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&r->wake, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    clock_cond_init(&r->wake);
     if ((errno = pthread_create(&r->thread, NULL, watch, r))) {
         free_room(r);
         return err_errno(e, ERR_IO, "cannot start a thread");
@@ -109,7 +97,9 @@ void disk_room_close(struct disk_room *r)
     r->ends = true;
     pthread_cond_signal(&r->wake);
     pthread_mutex_unlock(&r->mutex);
-    struct timespec until = in_seconds(CLOCK_REALTIME, ROOM_END_S);
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += ROOM_END_S;
     if (pthread_timedjoin_np(r->thread, NULL, &until))
         pthread_detach(r->thread);
     else

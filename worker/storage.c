@@ -17,7 +17,6 @@
 #include <sys/eventfd.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "common/attempt/frame.h"
@@ -636,7 +635,7 @@ int storage_open(const struct storage_config *c, struct storage **out, struct er
     s->host = heap_strdup(c->host);
     s->name = heap_strdup(c->name);
     pthread_mutex_init(&s->mutex, NULL);
-    pthread_cond_init(&s->idle, NULL);
+    clock_cond_init(&s->idle);
     list_init(&s->done);
     *out = s;
     return 0;
@@ -667,16 +666,13 @@ Weft__V1__StorageDone *storage_next(struct storage *s)
 void storage_close(struct storage *s)
 {
     Weft__V1__StorageDone *m;
-    struct timespec until;
-    bool late = false;
+    int64_t until = clock_mono_ns() + CLOSE_S * CLOCK_S;
     if (!s)
         return;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += CLOSE_S;
     pthread_mutex_lock(&s->mutex);
-    while (s->running && !late)
-        late = pthread_cond_timedwait(&s->idle, &s->mutex, &until) != 0;
-    late = s->running > 0;
+    while (s->running && clock_cond_wait(&s->idle, &s->mutex, until))
+        ;
+    bool late = s->running > 0;
     pthread_mutex_unlock(&s->mutex);
     if (late)
         return;

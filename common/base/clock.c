@@ -22,6 +22,21 @@ int64_t clock_wall_ms(void)
     return t.tv_sec * 1000LL + t.tv_nsec / CLOCK_MS;
 }
 
+void clock_cond_init(pthread_cond_t *c)
+{
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(c, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+}
+
+bool clock_cond_wait(pthread_cond_t *c, pthread_mutex_t *held, int64_t until_ns)
+{
+    struct timespec until = {.tv_sec = until_ns / CLOCK_S, .tv_nsec = until_ns % CLOCK_S};
+    return pthread_cond_timedwait(c, held, &until) == 0;
+}
+
 void clock_boot(char out[CLOCK_BOOT])
 {
     int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);

@@ -18,7 +18,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "common/base/arena.h"
@@ -307,12 +306,7 @@ static void *run_guard(void *arg)
     int ms = LOOK_MS;
     pthread_mutex_lock(&g->lock);
     while (!g->stop) {
-        struct timespec until;
-        clock_gettime(CLOCK_MONOTONIC, &until);
-        until.tv_nsec += ms * CLOCK_MS;
-        until.tv_sec += until.tv_nsec / CLOCK_S;
-        until.tv_nsec %= CLOCK_S;
-        (void)pthread_cond_timedwait(&g->stopped, &g->lock, &until);
+        (void)clock_cond_wait(&g->stopped, &g->lock, clock_mono_ns() + ms * CLOCK_MS);
         pthread_mutex_unlock(&g->lock);
         ms = look_at_idle_conns(g);
         pthread_mutex_lock(&g->lock);
@@ -324,13 +318,9 @@ static void *run_guard(void *arg)
 struct guard *guard_new(int port)
 {
     struct guard *g = heap_alloc(sizeof *g);
-    pthread_condattr_t monotonic;
     g->port = port;
     pthread_mutex_init(&g->lock, NULL);
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&g->stopped, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    clock_cond_init(&g->stopped);
     PRE(pthread_create(&g->thread, NULL, run_guard, g) == 0);
     return g;
 }

@@ -116,14 +116,9 @@ static int look_at_all(struct fabric *f, struct err *e)
 
 static bool stops_within(struct fabric *f, int64_t ns)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    int64_t at = until.tv_nsec + ns;
-    until.tv_sec += at / CLOCK_S;
-    until.tv_nsec = at % CLOCK_S;
     pthread_mutex_lock(&f->lock);
     if (!f->stops)
-        (void)pthread_cond_timedwait(&f->wake, &f->lock, &until);
+        (void)clock_cond_wait(&f->wake, &f->lock, clock_mono_ns() + ns);
     bool stops = f->stops;
     pthread_mutex_unlock(&f->lock);
     return stops;
@@ -249,15 +244,11 @@ static int open_fabric(const struct fabric_options *o, struct fabric **out, stru
     if (rc)
         return rc;
     struct fabric *f = heap_alloc(sizeof *f);
-    pthread_condattr_t clock;
     f->o = *o;
     f->by = by;
     list_init(&f->prepared);
-    pthread_condattr_init(&clock);
-    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
     pthread_mutex_init(&f->lock, NULL);
-    pthread_cond_init(&f->wake, &clock);
-    pthread_condattr_destroy(&clock);
+    clock_cond_init(&f->wake);
     *out = f;
     return 0;
 }

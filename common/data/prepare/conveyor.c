@@ -4,8 +4,8 @@
 
 #include <pthread.h>
 #include <stdlib.h>
-#include <time.h>
 
+#include "common/base/clock.h"
 #include "common/base/heap.h"
 
 struct slot {
@@ -80,19 +80,15 @@ static void *work_batches(void *context)
 // Waits for the next result, for a tenth of a second at most; null: there is none yet, or no more.
 static struct slot *await_result(struct ring *r, bool *ended)
 {
-    enum { TICK_NS = 100 * 1000 * 1000, SECOND_NS = 1000 * 1000 * 1000 };
+    enum { TICK_MS = 100 };
     PRE(r->n > 0);
     struct slot *s = &r->slots[r->written % r->n];
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += TICK_NS;
-    until.tv_sec += until.tv_nsec / SECOND_NS;
-    until.tv_nsec %= SECOND_NS;
+    int64_t until = clock_mono_ns() + TICK_MS * CLOCK_MS;
     pthread_mutex_lock(&r->lock);
     bool ready, late = false;
     while (!(ready = r->written < r->read && s->worked) &&
            !(*ended = r->ended && r->written == r->read) && !late)
-        late = pthread_cond_timedwait(&r->changed, &r->lock, &until) != 0;
+        late = !clock_cond_wait(&r->changed, &r->lock, until);
     pthread_mutex_unlock(&r->lock);
     return ready ? s : NULL;
 }
@@ -135,15 +131,12 @@ int conveyor_run(const struct conveyor *p, struct documents *d, struct err *e)
 {
     struct ring r = {.use = p, .documents = d, .n = 2};
     pthread_t threads[CONVEYOR_THREADS + 1];
-    pthread_condattr_t attr;
     int started = 0, rc = 0;
     d->stop = &r.stop;
     PRE(p->threads >= 1 && p->threads <= CONVEYOR_THREADS);
     r.n += 2 * (uint64_t)p->threads;
     pthread_mutex_init(&r.lock, NULL);
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&r.changed, &attr);
+    clock_cond_init(&r.changed);
     r.slots = heap_alloc(sizeof *r.slots * r.n);
     for (uint64_t i = 0; i < r.n; i++)
         r.slots[i].result = heap_alloc(p->result_size);
@@ -168,7 +161,6 @@ int conveyor_run(const struct conveyor *p, struct documents *d, struct err *e)
     }
     free(r.slots);
     pthread_cond_destroy(&r.changed);
-    pthread_condattr_destroy(&attr);
     pthread_mutex_destroy(&r.lock);
     return rc;
 }

@@ -2,12 +2,10 @@
 // Marks. See marks.h.
 #include "worker/rank/exec/marks.h"
 
-#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "common/base/clock.h"
 #include "common/base/heap.h"
@@ -119,13 +117,9 @@ void marks_show(struct marks *m)
 
 static bool stops_within(struct marks *m, int64_t ns)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    int64_t at = until.tv_nsec + ns;
-    until.tv_sec += at / CLOCK_S;
-    until.tv_nsec = at % CLOCK_S;
+    int64_t until = clock_mono_ns() + ns;
     pthread_mutex_lock(&m->lock);
-    while (!m->stops && pthread_cond_timedwait(&m->wake, &m->lock, &until) != ETIMEDOUT)
+    while (!m->stops && clock_cond_wait(&m->wake, &m->lock, until))
         ;
     bool stops = m->stops;
     pthread_mutex_unlock(&m->lock);
@@ -141,16 +135,6 @@ static void *run_looker(void *marks)
 
 // ---- life --------------------------------------------------------------------------------------
 
-static void wake_init(struct marks *m)
-{
-    pthread_condattr_t by;
-    pthread_condattr_init(&by);
-    pthread_condattr_setclock(&by, CLOCK_MONOTONIC);
-    pthread_mutex_init(&m->lock, NULL);
-    pthread_cond_init(&m->wake, &by);
-    pthread_condattr_destroy(&by);
-}
-
 int marks_open(const struct backend *b, struct device *d, struct progress_page *page,
                struct marks **out, struct err *e)
 {
@@ -159,7 +143,8 @@ int marks_open(const struct backend *b, struct device *d, struct progress_page *
         return 0;
     struct marks *m = heap_alloc(sizeof *m);
     *m = (struct marks){.backend = b, .device = d, .page = page};
-    wake_init(m);
+    pthread_mutex_init(&m->lock, NULL);
+    clock_cond_init(&m->wake);
     void *words = NULL;
     int rc = b->memory.host_alloc(d, WORDS * sizeof *m->words, &words, e);
     m->words = words;

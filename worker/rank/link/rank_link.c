@@ -323,17 +323,6 @@ static void *run_control(void *arg)
 
 // ---- opening and closing ----
 
-static void init_locks(struct link *l)
-{
-    pthread_condattr_t attr;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&l->cond, &attr);
-    pthread_condattr_destroy(&attr);
-    pthread_mutex_init(&l->mutex, NULL);
-    pthread_mutex_init(&l->calls, NULL);
-}
-
 static void free_link(struct link *l)
 {
     answers_clear(&l->answers);
@@ -361,7 +350,9 @@ static void queue_hello(struct link *l)
 int link_open(int fd, struct link **out, struct err *e)
 {
     struct link *l = heap_alloc(sizeof *l);
-    init_locks(l);
+    clock_cond_init(&l->cond);
+    pthread_mutex_init(&l->mutex, NULL);
+    pthread_mutex_init(&l->calls, NULL);
     frame_conn_init(&l->conn, fd);
     list_init(&l->answers);
     list_init(&l->asks);
@@ -430,12 +421,9 @@ void link_close(struct link *l, int code, const char *why)
 // False at the deadline (0: none). The mutex is held.
 static bool wait_until(struct link *l, int64_t deadline_ns)
 {
-    if (!deadline_ns) {
-        pthread_cond_wait(&l->cond, &l->mutex);
-        return true;
-    }
-    struct timespec ts = {.tv_sec = deadline_ns / CLOCK_S, .tv_nsec = deadline_ns % CLOCK_S};
-    return pthread_cond_timedwait(&l->cond, &l->mutex, &ts) != ETIMEDOUT;
+    if (deadline_ns)
+        return clock_cond_wait(&l->cond, &l->mutex, deadline_ns);
+    return !pthread_cond_wait(&l->cond, &l->mutex);
 }
 
 // Waits for an answer and copies its value. One of a failure becomes the error `code`.

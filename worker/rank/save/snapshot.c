@@ -16,7 +16,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "common/base/clock.h"
@@ -354,11 +353,7 @@ int snapshot_new(struct snapshot **out, const struct snapshot_config *c, struct 
     list_init(&s->queue);
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->wake, NULL);
-    pthread_condattr_t attr;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&s->settled, &attr);
-    pthread_condattr_destroy(&attr);
+    clock_cond_init(&s->settled);
     take_staging(s);
     if (start_writer(s)) {
         free_snapshot(s);
@@ -570,12 +565,12 @@ static int wait_until(struct snapshot *s, bool (*done)(const struct snapshot *),
                       bool *last_ok, struct err *e)
 {
     int64_t until = clock_mono_ns() + timeout_ns;
-    struct timespec at = {.tv_sec = until / CLOCK_S, .tv_nsec = until % CLOCK_S};
-    int rc = 0, waited = 0;
+    int rc = 0;
+    bool over = false;
     pthread_mutex_lock(&s->lock);
-    while (!done(s) && !waited)
-        waited = timeout_ns ? pthread_cond_timedwait(&s->settled, &s->lock, &at)
-                            : pthread_cond_wait(&s->settled, &s->lock);
+    while (!done(s) && !over)
+        over = timeout_ns ? !clock_cond_wait(&s->settled, &s->lock, until)
+                          : pthread_cond_wait(&s->settled, &s->lock) != 0;
     if (!done(s))
         rc = err_set(e, ERR_TIMEOUT,
                      "the checkpoint of step %" PRId64 " was neither committed nor aborted in time",

@@ -7,7 +7,6 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "common/base/clock.h"
 #include "common/base/heap.h"
@@ -102,11 +101,7 @@ int feed_open(const struct feed_options *o, struct feed **out, struct err *e)
     f->ids = heap_alloc(sizeof *f->ids * (size_t)(o->local + 1));
     f->next = o->first;
     pthread_mutex_init(&f->lock, NULL);
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&f->changed, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    clock_cond_init(&f->changed);
     f->running = pthread_create(&f->thread, NULL, feed_main, f) == 0;
     if (!f->running) {
         feed_close(f);
@@ -134,13 +129,11 @@ void feed_close(struct feed *f)
 
 bool feed_wait(struct feed *f, int64_t until_ns)
 {
-    const struct timespec until = {.tv_sec = until_ns / CLOCK_S, .tv_nsec = until_ns % CLOCK_S};
     int slot = (int)(f->next & 1);
+    bool ready, in_time = true;
     pthread_mutex_lock(&f->lock);
-    int rc = 0;
-    while (f->state[slot] != SLOT_FULL && !f->err.code && !rc)
-        rc = pthread_cond_timedwait(&f->changed, &f->lock, &until);
-    bool ready = f->state[slot] == SLOT_FULL || f->err.code;
+    while (!(ready = f->state[slot] == SLOT_FULL || f->err.code) && in_time)
+        in_time = clock_cond_wait(&f->changed, &f->lock, until_ns);
     pthread_mutex_unlock(&f->lock);
     return ready;
 }
