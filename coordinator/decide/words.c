@@ -67,45 +67,24 @@ static const char *const job_states[JOB_STATES] = {
     [JOB_CANCELLED] = "CANCELLED",
 };
 
+#define WORDS(name, kind, table)                                         \
+    const char *name(kind k)                                             \
+    {                                                                    \
+        PRE((int)k >= 0 && (size_t)k < sizeof(table) / sizeof *(table)); \
+        return (table)[k];                                               \
+    }
+WORDS(event_word, int, events)
+WORDS(notice_word, int, notices)
+WORDS(post_word, enum post_result, posts)
+WORDS(time_word, enum time_kind, times)
+WORDS(sign_word, enum fault_sign, signs)
+WORDS(audit_word, int, verbs)
+WORDS(host_state_word, enum host_state, host_states)
+WORDS(fence_word, int, fence_reasons)
+
 const char *job_state_word(enum job_state s)
 {
     return (int)s >= 0 && s < JOB_STATES ? job_states[s] : "?";
-}
-
-const char *event_word(int k)
-{
-    PRE(k >= 0 && k < EVENT_KINDS);
-    return events[k];
-}
-
-const char *notice_word(int k)
-{
-    PRE(k >= 0 && k < NOTICE_KINDS);
-    return notices[k];
-}
-
-const char *post_word(enum post_result r)
-{
-    PRE((int)r >= 0 && r < POST_RESULTS);
-    return posts[r];
-}
-
-const char *time_word(enum time_kind k)
-{
-    PRE((int)k >= 0 && k < TIME_KINDS);
-    return times[k];
-}
-
-const char *sign_word(enum fault_sign s)
-{
-    PRE((int)s >= 0 && s < FAULT_SIGNS);
-    return signs[s];
-}
-
-const char *audit_word(int v)
-{
-    PRE(v >= 0 && v < AUDIT_VERBS);
-    return verbs[v];
 }
 
 enum audit_verb audit_verb_of(Weft__V1__Verb v)
@@ -117,18 +96,6 @@ enum audit_verb audit_verb_of(Weft__V1__Verb v)
 bool audit_verb_is_of_hosts(enum audit_verb v)
 {
     return v == AUDIT_CORDON || v == AUDIT_UNCORDON || v == AUDIT_DRAIN;
-}
-
-const char *host_state_word(enum host_state s)
-{
-    PRE((int)s >= 0 && s < HOST_STATES);
-    return host_states[s];
-}
-
-const char *fence_word(int r)
-{
-    PRE(r >= 0 && r < FENCE_REASONS);
-    return fence_reasons[r];
 }
 
 int device_kind_of_word(const char *word)
