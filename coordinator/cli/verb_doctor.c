@@ -30,7 +30,8 @@ static const char *const health_names[] = {"ok", "warn", "bad"};
 struct check {
     const struct verb *verb;
     const struct args *args;
-    char rank[4096]; // path of weft-rank; "" if it was not found
+    char rank[4096];      // path of weft-rank; "" if it was not found
+    struct cli_link link; // to the coordinator, from its check on
     bool reached;
     // what the check that runs now has found
     enum health health;
@@ -347,26 +348,25 @@ static void check_tls(struct check *c)
 
 static void check_coordinator(struct check *c)
 {
-    struct cli_link l = {0};
+    struct cli_link *l = &c->link;
     Weft__V1__JobsRequest req;
     ProtobufCMessage *reply = NULL;
     enum rpc_code code;
     struct err e = {0};
     weft__v1__jobs_request__init(&req);
-    if (cli_link_dial(&l, c->verb, c->args->coordinator, c->args->tls, &e))
+    if (cli_link_dial(l, c->verb, c->args->coordinator, c->args->tls, &e))
         set_result(c, BAD, "see `weft help doctor` on --coordinator", "%s", e.text);
-    else if (cli_link_try(&l, LINK_JOBS, &req.base, ANSWER_S * CLOCK_S, &reply, &code, &e))
+    else if (cli_link_try(l, LINK_JOBS, &req.base, ANSWER_S * CLOCK_S, &reply, &code, &e))
         set_result(c, BAD, "start weft-coordinator there, or name another with --coordinator",
-                   "%s (from %s): %s", l.folder ? l.folder : l.address, l.origin, e.text);
+                   "%s (from %s): %s", l->folder ? l->folder : l->address, l->origin, e.text);
     else {
         const Weft__V1__JobsReply *r = (const Weft__V1__JobsReply *)(const void *)reply;
         set_result(c, OK, NULL, "%s answers: cluster %s, %zu job%s or run%s",
-                   l.folder ? l.folder : l.address, r->cluster, r->n_jobs,
+                   l->folder ? l->folder : l->address, r->cluster, r->n_jobs,
                    r->n_jobs == 1 ? " waits" : "s wait", r->n_jobs == 1 ? "s" : "");
         c->reached = true;
         cli_link_free(reply);
     }
-    cli_link_close(&l);
 }
 
 static bool is_ready(const Weft__V1__WorkerStatus *w)
@@ -448,7 +448,6 @@ static void judge_workers(struct check *c, const Weft__V1__WorkersReply *r)
 
 static void check_workers(struct check *c)
 {
-    struct cli_link l = {0};
     Weft__V1__WorkersRequest req;
     ProtobufCMessage *reply = NULL;
     enum rpc_code code;
@@ -456,14 +455,13 @@ static void check_workers(struct check *c)
     weft__v1__workers_request__init(&req);
     if (!c->reached)
         set_result(c, WARN, "see coordinator", "not asked: the coordinator is not reached");
-    else if (cli_link_dial(&l, c->verb, c->args->coordinator, c->args->tls, &e) ||
-             cli_link_try(&l, LINK_WORKERS, &req.base, ANSWER_S * CLOCK_S, &reply, &code, &e))
+    else if (cli_link_try(&c->link, LINK_WORKERS, &req.base, ANSWER_S * CLOCK_S, &reply, &code,
+                          &e))
         set_result(c, BAD, "see coordinator", "%s", e.text);
     else {
         judge_workers(c, (const Weft__V1__WorkersReply *)(const void *)reply);
         cli_link_free(reply);
     }
-    cli_link_close(&l);
 }
 
 struct troubles {
@@ -472,18 +470,16 @@ struct troubles {
 };
 
 // Collects the troubles of all jobs that have not ended, page by page.
-static int ask_for_troubles(const struct check *c, struct cli_link *l, struct troubles *t,
-                            struct err *e)
+static int ask_for_troubles(struct cli_link *l, struct troubles *t, struct err *e)
 {
     Weft__V1__JobsRequest req;
     ProtobufCMessage *reply;
     enum rpc_code code;
     weft__v1__jobs_request__init(&req);
-    int rc = cli_link_dial(l, c->verb, c->args->coordinator, c->args->tls, e);
-    while (!rc) {
-        rc = cli_link_try(l, LINK_JOBS, &req.base, ANSWER_S * CLOCK_S, &reply, &code, e);
+    do {
+        int rc = cli_link_try(l, LINK_JOBS, &req.base, ANSWER_S * CLOCK_S, &reply, &code, e);
         if (rc)
-            break;
+            return rc;
         const Weft__V1__JobsReply *page = (const Weft__V1__JobsReply *)(const void *)reply;
         t->known += page->n_jobs;
         for (size_t i = 0; i < page->n_jobs; i++)
@@ -492,20 +488,17 @@ static int ask_for_troubles(const struct check *c, struct cli_link *l, struct tr
                          page->jobs[i]->text);
         req.after = page->next;
         cli_link_free(reply);
-        if (!req.after)
-            break;
-    }
-    return rc;
+    } while (req.after);
+    return 0;
 }
 
 static void check_jobs(struct check *c)
 {
-    struct cli_link l = {0};
     struct troubles t = {0};
     struct err e = {0};
     if (!c->reached)
         set_result(c, WARN, "see coordinator", "not asked: the coordinator is not reached");
-    else if (ask_for_troubles(c, &l, &t, &e))
+    else if (ask_for_troubles(&c->link, &t, &e))
         set_result(c, BAD, "see coordinator", "%s", e.text);
     else if (t.jobs > 1)
         set_result(c, WARN, "`weft jobs` says it of each, `weft why` since when",
@@ -514,7 +507,6 @@ static void check_jobs(struct check *c)
         set_result(c, WARN, "`weft why` says since when", "%s", t.first);
     else
         set_result(c, OK, NULL, "of %zu that have not ended none is in trouble", t.known);
-    cli_link_close(&l);
 }
 
 static const struct {
@@ -566,5 +558,6 @@ int verb_doctor(const struct verb *v, const struct args *a)
         json_print_end(&w);
     }
     put_out(&out);
+    cli_link_close(&c.link);
     return ok ? CLIENT_OK : CLIENT_FAILED;
 }
