@@ -17,6 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/attempt/frame.h"
 #include "common/base/clock.h"
 #include "common/base/entropy.h"
 #include "common/base/folder.h"
@@ -336,8 +337,7 @@ static void keep_history(const struct lead *l, struct cli_link *link)
     ProtobufCMessage *m = NULL;
     enum rpc_code code;
     weft__v1__job_request__init(&req);
-    char name[sizeof l->s.name];
-    req.job = memcpy(name, l->s.name, sizeof name);
+    req.job = frame_text(l->s.name);
     if (cli_link_try(link, LINK_WHY, &req.base, LINK_TIMEOUT_S * CLOCK_S, &m, &code, NULL))
         return;
     (void)run_history_write(l->s.root, l->s.name, l->before,

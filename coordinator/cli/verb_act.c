@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // cancel, hold, preempt, resume, adopt, cordon, uncordon and drain: a call for each target, over one
 // connection. The verb's row says which it is.
+#include "common/attempt/frame.h"
 #include "common/base/plain.h"
 #include "coordinator/cli/cli_link.h"
 #include "coordinator/cli/message_json.h"
@@ -34,10 +35,10 @@ static int act_on(const struct verb *v, const struct args *a, struct cli_link *l
     request_random(id); // such a verb may be repeated by hand without harm, so its id is not kept
     req.request_id = id;
     req.verb = (Weft__V1__Verb)v->act;
-    req.target = arena_strdup(&l->arena, target);
+    req.target = frame_text(target);
     req.from_step = a->from_step;
     req.goes_back = a->from_step >= 0;
-    req.why = arena_strdup(&l->arena, a->why ? a->why : "");
+    req.why = frame_text(a->why);
     int rc = cli_link_ask(l, LINK_ACT, &req.base, &reply);
     if (rc)
         return rc;

@@ -8,6 +8,7 @@
 #include <strings.h>
 #include <time.h>
 
+#include "common/attempt/frame.h"
 #include "common/base/clock.h"
 #include "common/base/err.h"
 #include "common/base/plain.h"
@@ -48,12 +49,9 @@ static int read_job(const struct verb *v, const struct args *a, enum cli_link_me
                     print_fn *print)
 {
     Weft__V1__JobRequest req;
-    struct arena arena = {0};
     weft__v1__job_request__init(&req);
-    req.job = arena_strdup(&arena, a->pos[0]);
-    int rc = read_and_print(v, a, m, &req.base, print);
-    arena_clear(&arena);
-    return rc;
+    req.job = frame_text(a->pos[0]);
+    return read_and_print(v, a, m, &req.base, print);
 }
 
 // ---- jobs ----

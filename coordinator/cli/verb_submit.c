@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/attempt/frame.h"
 #include "common/base/hash.h"
 #include "common/base/plain.h"
 #include "coordinator/cli/cli_link.h"
@@ -63,20 +64,13 @@ static int send_submit(struct cli_link *l, const char *resolved, struct kept_req
 {
     Weft__V1__SubmitRequest req;
     ProtobufCMessage *reply;
-    char text[ID_LEN];
     weft__v1__submit_request__init(&req);
-    memcpy(text, r->id, sizeof text);
-    struct buf job = {0};
-    buf_puts(&job, resolved);
-    req.request_id = text;
-    req.resolved = job.data;
-    char continues[300] = "";
-    snprintf(continues, sizeof continues, "%s", a->continues ? a->continues : "");
-    req.continues = continues;
+    req.request_id = r->id;
+    req.resolved = frame_text(resolved);
+    req.continues = frame_text(a->continues);
     req.from_step = a->from_step;
     req.goes_back = a->from_step >= 0;
     int rc = cli_link_ask(l, LINK_SUBMIT, &req.base, &reply);
-    buf_clear(&job);
     if (!rc) {
         print_reply((const Weft__V1__SubmitReply *)(const void *)reply, r, a->json);
         cli_link_free(reply);

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "common/attempt/frame.h"
 #include "common/base/folder.h"
 #include "common/base/plain.h"
 #include "coordinator/cli/cli_link.h"
@@ -149,7 +150,7 @@ int verb_why(const struct verb *v, const struct args *a)
     int rc = cli_link_open(&l, v, a);
     if (rc)
         return rc;
-    req.job = arena_strdup(&l.arena, a->pos[0]);
+    req.job = frame_text(a->pos[0]);
     rc = cli_link_ask(&l, LINK_WHY, &req.base, &m);
     if (!rc) {
         show((const Weft__V1__WhyReply *)(const void *)m, NULL, a);
