@@ -13,7 +13,7 @@
 #include "common/plan/plan.h"
 #include "common/plan/schema_list.h"
 
-int resolve_job(const struct args *a, struct arena *arena, struct job *job, struct buf *resolved)
+int resolve_job(const struct args *a, struct arena *arena, struct job *job)
 {
     struct job_errors errs = {0};
     struct compiled compiled;
@@ -27,8 +27,6 @@ int resolve_job(const struct args *a, struct arena *arena, struct job *job, stru
     else if (plan_explain(job, &(struct compile_options){.hasty = true}, arena, &compiled, &found,
                           NULL, &e))
         report_errors(a->pos[0], &found, &e, &why);
-    else
-        job_print(job, resolved);
     int rc = why.len ? CLIENT_USAGE : CLIENT_OK;
     plain_puts(stderr, buf_str(&why));
     buf_clear(&why);

@@ -5,14 +5,12 @@
 // lines. Inside coordinator/cli/ only.
 #pragma once
 #include "common/base/arena.h"
-#include "common/base/buf.h"
 #include "common/explain/device_models.h"
 #include "common/job/job.h"
 #include "coordinator/cli/verbs.h"
 
-// Returns CLIENT_OK with the resolved form appended to `resolved`, or CLIENT_USAGE with all
-// mistakes printed.
-int resolve_job(const struct args *a, struct arena *arena, struct job *job, struct buf *resolved);
+// Returns CLIENT_OK, or CLIENT_USAGE with all mistakes printed.
+int resolve_job(const struct args *a, struct arena *arena, struct job *job);
 // The device to hold the job's plan against: that of --device and --device-file, else the usual one.
 int resolve_device(const struct args *f, const struct job *job, struct arena *a,
                    struct device_model *device, struct err *e);

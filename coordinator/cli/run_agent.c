@@ -216,15 +216,13 @@ static int open_agent(struct agent *g, struct err *e)
 int run_agent(const struct verb *v, const struct args *args, const struct several *s)
 {
     static struct agent g;
-    struct buf resolved = {0};
     struct err e = {0};
     g = (struct agent){.verb = v, .s = *s, .code = -1, .record.lock = -1};
     if (own_worker_read_signals(&g.worker, &e)) {
         complain(v, e.text, "signals", "raise the limit of open files");
         return CLIENT_FAILED;
     }
-    int rc = resolve_job(args, &g.arena, &g.job, &resolved);
-    buf_clear(&resolved);
+    int rc = resolve_job(args, &g.arena, &g.job);
     if (rc)
         return several_exit(rc, 0);
     if ((rc = open_agent(&g, &e))) {

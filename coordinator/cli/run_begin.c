@@ -91,13 +91,12 @@ static void print_start_over(struct run *r)
 static int load_job(struct run *r)
 {
     struct err e = {0};
-    int rc = resolve_job(r->args, &r->arena, &r->job, &r->resolved);
+    int rc = resolve_job(r->args, &r->arena, &r->job);
     if (rc)
         return rc;
     if (source_name(&r->job, &r->arena, &e))
         return report_key(r, "checkpoint.from", e.text);
-    buf_reset(&r->resolved); // with the folder in the place of a job's name
-    job_print(&r->job, &r->resolved);
+    job_print(&r->job, &r->resolved); // with the source's folder in the place of a job's name
     r->threads_open = !r->job.resources.threads;
     if (!realpath(r->job.base_dir, r->base)) {
         complain(r->verb, "the job file's folder is gone", r->job.base_dir, "name another file");

@@ -89,11 +89,13 @@ int verb_submit(const struct verb *v, const struct args *a)
     struct job job;
     if (a->from_step >= 0 && !a->continues)
         return usage(v, "--from-step is of a job that continues: name it with --continue");
-    int rc = resolve_job(a, &arena, &job, &resolved);
+    int rc = resolve_job(a, &arena, &job);
     if (!rc && job.train.until)
         rc = usage(v, "train.until is for `weft run`: a service stops no job by the clock");
     if (!rc)
         rc = cli_link_open(&l, v, a);
+    if (!rc)
+        job_print(&job, &resolved);
     // A job file submitted as a new job, and the same one submitted to continue another, are two
     // requests.
     buf_printf(&text, "%s%s%s", buf_str(&resolved), a->continues ? "continues " : "",

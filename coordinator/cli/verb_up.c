@@ -514,13 +514,11 @@ int verb_up(const struct verb *v, const struct args *a)
     static struct up u;
     struct arena arena = {0};
     struct job job;
-    struct buf resolved = {0};
     struct err e = {0};
     u = (struct up){.verb = v, .args = a, .code = -1, .over = -1};
     if (read_hosts(&u, &e) || find_paths(&u, &e))
         return usage(v, e.text);
-    int rc = resolve_job(a, &arena, &job, &resolved);
-    buf_clear(&resolved);
+    int rc = resolve_job(a, &arena, &job);
     arena_clear(&arena);
     if (rc)
         return rc;
