@@ -107,9 +107,9 @@ static int run_daemon(struct own_worker *w, const struct worker_daemon_config *c
     return rc;
 }
 
-int64_t own_worker_grace(int64_t given_ns)
+int64_t own_worker_grace(const struct args *a)
 {
-    return given_ns ? given_ns : WORKER_GRACE_S * CLOCK_S;
+    return a->grace_ns ? a->grace_ns : WORKER_GRACE_S * CLOCK_S;
 }
 
 int own_worker_run(struct own_worker *w, struct err *e)
@@ -122,11 +122,11 @@ int own_worker_run(struct own_worker *w, struct err *e)
                                .state = state,
                                .cpu_devices = w->cpu ? w->devices : 0,
                                .cuda_devices = w->cpu ? 0 : -1,
-                               .grace_ns = own_worker_grace(w->grace_ns),
+                               .grace_ns = own_worker_grace(w->args),
                                .own_rights = true};
     snprintf(state, sizeof state, "%s/worker", w->folder);
-    for (; o.nsinks < w->nsinks; o.nsinks++)
-        o.sinks[o.nsinks] = w->sinks[o.nsinks];
+    for (; o.nsinks < w->args->sinks.n; o.nsinks++)
+        o.sinks[o.nsinks] = w->args->sinks.v[o.nsinks];
     system_raise_limits();
     int rc = worker_setup_open(&o, &setup, e);
     if (!rc) {

@@ -14,17 +14,16 @@
 #include <stdint.h>
 
 #include "common/base/err.h"
+#include "coordinator/cli/flags.h"
 
 struct own_worker {
     const char *folder, *coordinator; // .weft/NAME; its coordinator's address
     bool cpu;                         // it offers `devices` CPU devices, else all the GPUs
     int devices;
-    const char *const *sinks; // NAME=COMMAND
-    int nsinks;
-    const char *tls, *name; // of an agent: its certificate's folder, what people call its host
-    int64_t grace_ns;       // for ranks to save when it is asked to stop; 0: WORKER_GRACE_S
-    int stop;               // an eventfd: to write 1 asks to stop as a signal does, 2 as two do
-    int signals;            // set by own_worker_read_signals
+    const struct args *args; // of the verb: --sink and --grace
+    const char *tls, *name;  // of an agent: its certificate's folder, what people call its host
+    int stop;                // an eventfd: to write 1 asks to stop as a signal does, 2 as two do
+    int signals;             // set by own_worker_read_signals
     void (*attached)(void *ctx);
     void (*stopped)(void *ctx); // a signal asked to stop; may be null
     void *ctx;
@@ -37,7 +36,7 @@ struct own_worker {
 int own_worker_read_signals(struct own_worker *w, struct err *e);
 // Runs it until it was asked to stop, or until it cannot continue: an error.
 int own_worker_run(struct own_worker *w, struct err *e);
-int64_t own_worker_grace(int64_t given_ns); // of `grace_ns`: what it comes to
+int64_t own_worker_grace(const struct args *a); // for ranks to save when it is asked to stop
 // For who waits for something else before or after that, when `signals` is readable.
 void own_worker_take_signals(struct own_worker *w);
 // Waits so long for a signal. Whether one, now or before, asked to stop.

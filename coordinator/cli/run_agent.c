@@ -153,16 +153,13 @@ static void on_attached(void *ctx)
 static int work(struct agent *g, const struct args *args, struct err *e)
 {
     pthread_t thread;
-    const struct job_resources *need = &g->job.resources;
     g->worker.folder = g->record.dir;
     g->worker.coordinator = g->address;
     g->worker.tls = g->tls;
     g->worker.name = g->name;
-    g->worker.cpu = strcmp(job_device_kind(need->kind), "cpu") == 0;
+    g->worker.cpu = g->job.resources.kind == JOB_CPU;
     g->worker.devices = g->s.devices;
-    g->worker.sinks = args->sinks.v;
-    g->worker.nsinks = args->sinks.n;
-    g->worker.grace_ns = args->grace_ns;
+    g->worker.args = args;
     if (pthread_create(&thread, NULL, watch_leader, g))
         return err_set(e, ERR_IO, "cannot start a thread");
     int rc = own_worker_run(&g->worker, e);

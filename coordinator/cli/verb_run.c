@@ -620,11 +620,9 @@ static int run_threads(struct run *r, struct err *e)
     }
     r->worker.folder = r->record.dir;
     r->worker.coordinator = r->coordinator.address;
-    r->worker.cpu = strcmp(job_device_kind(s->kind), "cpu") == 0;
+    r->worker.cpu = s->kind == JOB_CPU;
     r->worker.devices = r->lead.s.devices ? r->lead.s.devices : (int)s->devices;
-    r->worker.sinks = r->args->sinks.v;
-    r->worker.nsinks = r->args->sinks.n;
-    r->worker.grace_ns = r->args->grace_ns;
+    r->worker.args = r->args;
     int rc = own_worker_run(&r->worker, e);
     raise_flag(r->worker_over);
     raise_flag(r->halted);
@@ -640,7 +638,7 @@ static int run_job(struct run *r)
     int rc = forget_state(r);
     if (rc)
         return rc;
-    time_limit_find(&r->limit, &r->job, &r->lead.s.a, own_worker_grace(r->args->grace_ns));
+    time_limit_find(&r->limit, &r->job, &r->lead.s.a, own_worker_grace(r->args));
     rc = open_run(r, &e) ? CLIENT_FAILED : run_threads(r, &e);
     if (rc == CLIENT_INTERRUPTED && r->late)
         rc = SEVERAL_AGAIN;

@@ -179,7 +179,7 @@ static void kill_all(const struct up *u, int signal)
 static void give_up_later(struct up *u)
 {
     if (!u->kill_ns)
-        u->kill_ns = clock_mono_ns() + own_worker_grace(u->args->grace_ns) + LEAVE_S * CLOCK_S;
+        u->kill_ns = clock_mono_ns() + own_worker_grace(u->args) + LEAVE_S * CLOCK_S;
 }
 
 static void take_signal(struct up *u, int signal)
