@@ -18,6 +18,14 @@ static inline bool list_empty(const struct list *head)
     return head->next == head;
 }
 
+static inline int list_length(const struct list *head)
+{
+    int n = 0;
+    for (const struct list *it = head->next; it != head; it = it->next)
+        n++;
+    return n;
+}
+
 static inline void list_append(struct list *head, struct list *link)
 {
     link->prev = head->prev;

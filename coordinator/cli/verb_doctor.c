@@ -455,8 +455,7 @@ static void check_workers(struct check *c)
     weft__v1__workers_request__init(&req);
     if (!c->reached)
         set_result(c, WARN, "see coordinator", "not asked: the coordinator is not reached");
-    else if (cli_link_try(&c->link, LINK_WORKERS, &req.base, ANSWER_S * CLOCK_S, &reply, &code,
-                          &e))
+    else if (cli_link_try(&c->link, LINK_WORKERS, &req.base, ANSWER_S * CLOCK_S, &reply, &code, &e))
         set_result(c, BAD, "see coordinator", "%s", e.text);
     else {
         judge_workers(c, (const Weft__V1__WorkersReply *)(const void *)reply);

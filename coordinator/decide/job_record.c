@@ -117,10 +117,8 @@ static int compare_places_in_line(const void *a, const void *b)
 void jobs_enter_queue(struct coord *c)
 {
     int n = 0;
-    list_for_each (it, &c->jobs)
-        n++;
-    struct job_record **waiting = arena_array(c->out->arena, struct job_record *, n + 1);
-    n = 0;
+    struct job_record **waiting =
+        arena_array(c->out->arena, struct job_record *, list_length(&c->jobs) + 1);
     list_for_each (it, &c->jobs) {
         struct job_record *j = list_entry(it, struct job_record, link);
         if (j->state == JOB_QUEUED)

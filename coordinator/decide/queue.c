@@ -66,10 +66,8 @@ static void add_host(struct round *r, struct host *host)
 
 static void round_init(struct round *r, struct coord *c, int kind, struct arena *a)
 {
-    int cap = 0;
+    int cap = list_length(&c->hosts);
     *r = (struct round){.c = c, .kind = kind, .arena = a};
-    list_for_each (it, &c->hosts)
-        cap++;
     r->machines = arena_array(a, struct host *, cap + 1);
     r->hosts = arena_array(a, struct place_host, cap + 1);
     r->all = arena_array(a, struct place_host, cap + 1);
@@ -245,10 +243,8 @@ static int compare_loss(const void *a, const void *b)
 
 static int find_victims(struct round *r, const struct job_record *j, struct job_record ***out)
 {
-    int n = 0, cap = 0;
-    list_for_each (it, &r->c->live)
-        cap++;
-    *out = arena_array(r->arena, struct job_record *, cap + 1);
+    int n = 0;
+    *out = arena_array(r->arena, struct job_record *, list_length(&r->c->live) + 1);
     list_for_each (it, &r->c->live) {
         struct job_record *v = list_entry(it, struct attempt, link)->job;
         bool runs = v->state == JOB_RUNNING || v->state == JOB_STARTING;

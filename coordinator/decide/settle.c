@@ -155,9 +155,7 @@ static bool settle_attempt(struct attempt *at)
 
 static void settle_attempts(struct coord *c)
 {
-    int left = 0;
-    list_for_each (it, &c->unsettled)
-        left++;
+    int left = list_length(&c->unsettled);
     while (!list_empty(&c->unsettled)) {
         struct attempt *at = list_entry(c->unsettled.next, struct attempt, unsettled);
         PRE(left-- > 0); // settling one makes no other unsettled

@@ -58,11 +58,8 @@ static const char *list_lacks(const struct job_record *j, struct arena *a)
 static void count_supply(const struct job_record *j, struct supply *s, struct arena *a)
 {
     const struct coord *c = j->coord;
-    int known = 0;
+    int *open = arena_array(a, int, list_length(&c->hosts) + 1);
     *s = (struct supply){0};
-    list_for_each (it, &c->hosts)
-        known++;
-    int *open = arena_array(a, int, known + 1);
     list_for_each (it, &c->hosts) {
         const struct host *h = list_entry(it, struct host, link);
         int n = host_count_devices(h, j->kind);

@@ -143,12 +143,9 @@ static Weft__V1__WorkerStatus *new_worker_status(const struct host *host, int64_
 Weft__V1__WorkersReply *coord_workers(const struct coord *c, int64_t now_ns, struct arena *a)
 {
     Weft__V1__WorkersReply *r = arena_new(a, Weft__V1__WorkersReply);
-    int n = 0;
     weft__v1__workers_reply__init(r);
     r->notice = arena_strdup(a, c->read_only);
-    list_for_each (it, &c->hosts)
-        n++;
-    r->workers = arena_array(a, Weft__V1__WorkerStatus *, n + 1);
+    r->workers = arena_array(a, Weft__V1__WorkerStatus *, list_length(&c->hosts) + 1);
     list_for_each (it, &c->hosts)
         r->workers[r->n_workers++] =
             new_worker_status(list_entry(it, struct host, link), now_ns, a);
@@ -245,10 +242,8 @@ int coord_row_question(const struct coord *c, const char *target, Weft__V1__Stor
 
 int coord_streams(const struct coord *c, int kind, struct arena *a, struct coord_stream **out)
 {
-    int n = 0, cap = 0;
-    list_for_each (it, &c->hosts)
-        cap++;
-    *out = arena_array(a, struct coord_stream, cap + 1);
+    int n = 0;
+    *out = arena_array(a, struct coord_stream, list_length(&c->hosts) + 1);
     list_for_each (it, &c->hosts) {
         const struct host *h = list_entry(it, struct host, link);
         if (h->conn && host_count_devices(h, kind))
@@ -304,10 +299,8 @@ static int64_t find_saved_ms(const struct job_record *j)
 
 int coord_live_jobs(const struct coord *c, struct arena *a, struct coord_job **out)
 {
-    int n = 0, cap = 0;
-    list_for_each (it, &c->jobs)
-        cap++;
-    *out = arena_array(a, struct coord_job, cap + 1);
+    int n = 0;
+    *out = arena_array(a, struct coord_job, list_length(&c->jobs) + 1);
     list_for_each (it, &c->jobs) {
         const struct job_record *j = list_entry(it, struct job_record, link);
         if (job_state_ended(j->state))

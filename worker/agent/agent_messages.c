@@ -58,14 +58,6 @@ static Weft__V1__RankHere *make_rank(const struct attempt_rank *r, struct agent_
     return h;
 }
 
-static int list_length(const struct list *l)
-{
-    int n = 0;
-    for (const struct list *it = l->next; it != l; it = it->next)
-        n++;
-    return n;
-}
-
 bool agent_repeats_frame(const Weft__Rank__Frame *f)
 {
     return (WEFT_RULE(shard_repeated) || f->body_case != WEFT__RANK__FRAME__BODY_SHARD_DONE) &&
