@@ -274,10 +274,7 @@ void json_text(struct json_out *w, const char *key, const char *text)
 
 void json_count(struct json_out *w, const char *key, int64_t value)
 {
-    if (value < 0)
-        json_null(w, key);
-    else
-        json_int(w, key, value);
+    json_known_int(w, key, value >= 0, value);
 }
 
 void print_threads(const Weft__V1__JobStatus *s, const char *before, struct buf *out)

@@ -83,14 +83,6 @@ static void add_line(struct table *t, const Weft__V1__JobStatus *job, const stru
         table_add(t, "-");
 }
 
-static void write_number(struct json_out *w, const char *key, double v)
-{
-    if (isfinite(v))
-        json_double(w, key, v);
-    else
-        json_null(w, key);
-}
-
 static void write_line(struct json_out *w, const Weft__V1__JobStatus *job, const struct score *s)
 {
     json_object(w, NULL);
@@ -100,10 +92,10 @@ static void write_line(struct json_out *w, const Weft__V1__JobStatus *job, const
     json_count(w, "step", s->step);
     json_int(w, "steps", job->steps);
     for (int k = 0; k < KEYS; k++)
-        write_number(w, keys[k], s->last[k]);
-    write_number(w, "best_loss", s->best[LOSS]);
+        json_known_double(w, keys[k], isfinite(s->last[k]), s->last[k]);
+    json_known_double(w, "best_loss", isfinite(s->best[LOSS]), s->best[LOSS]);
     json_count(w, "best_loss_step", s->best_step[LOSS]);
-    write_number(w, "best_eval_loss", s->best[EVAL_LOSS]);
+    json_known_double(w, "best_eval_loss", isfinite(s->best[EVAL_LOSS]), s->best[EVAL_LOSS]);
     json_count(w, "best_eval_loss_step", s->best_step[EVAL_LOSS]);
     json_end(w);
 }

@@ -31,10 +31,7 @@ static void print_double(struct json_out *w, const char *key, double value)
     // Only models of tokens have a rate of tokens, and only classifiers an accuracy.
     bool none = isnan(value) ? key && !strcmp(key, "eval_accuracy")
                              : value <= 0 && key && !strcmp(key, "tokens_per_s");
-    if (none)
-        json_null(w, key);
-    else
-        json_double(w, key, value);
+    json_known_double(w, key, !none, value);
 }
 
 static void print_value(struct json_out *w, const char *key, const ProtobufCFieldDescriptor *f,

@@ -115,17 +115,11 @@ static void print_numbers(const struct eval *v)
         json_str(&w, "checkpoint", v->ranks.load.name);
         json_int(&w, "step", v->ranks.load.manifest.step);
         json_uint(&w, "samples", v->samples);
-        if (v->set.seq)
-            json_uint(&w, "tokens", (uint64_t)v->scored);
-        else
-            json_null(&w, "tokens");
+        json_count(&w, "tokens", v->set.seq ? (int64_t)v->scored : -1);
         json_double(&w, "loss", loss);
         json_double(&w, "accuracy", accuracy);
         json_double(&w, "perplexity", exp(loss));
-        if (bytes > 0)
-            json_double(&w, "bits_per_byte", bits);
-        else
-            json_null(&w, "bits_per_byte");
+        json_known_double(&w, "bits_per_byte", bytes > 0, bits);
         json_print_end(&w);
         put_out(&out);
         return;

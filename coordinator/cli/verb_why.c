@@ -74,10 +74,7 @@ static void print_json(const Weft__V1__WhyReply *r, const struct slurm_said *s, 
     json_print_start(&w, out, true);
     json_members(&w, &r->base);
     json_slurm(&w, s);
-    if (goodput < 0)
-        json_null(&w, "goodput");
-    else
-        json_double(&w, "goodput", goodput);
+    json_known_double(&w, "goodput", goodput >= 0, goodput);
     json_print_end(&w);
 }
 

@@ -146,10 +146,7 @@ static const char *print_body(const struct job_record *j, const struct notice *n
     json_str(&w, "job", j->id);
     json_str(&w, "name", j->name);
     json_uint(&w, "attempt", n->attempt);
-    if (n->step >= 0)
-        json_int(&w, "step", n->step);
-    else
-        json_null(&w, "step");
+    json_known_int(&w, "step", n->step >= 0, n->step);
     json_int(&w, "steps", j->steps);
     json_str(&w, "reason", n->reason);
     json_int(&w, "t_ms", n->t_ms);

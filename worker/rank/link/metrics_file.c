@@ -217,15 +217,6 @@ const char *row_speed_text(const struct step_row *row, char out[40])
     return out;
 }
 
-// What is not known is null. What is not finite is null too, but listed under "nonfinite".
-static void put_known(struct json_out *w, const char *key, bool known, double value)
-{
-    if (known)
-        json_double(w, key, value);
-    else
-        json_null(w, key);
-}
-
 static void put_detail(struct json_out *w, const struct row_detail *d)
 {
     json_object(w, "detail");
@@ -244,7 +235,7 @@ static void put_detail(struct json_out *w, const struct row_detail *d)
 static void put_evaluation(struct json_out *w, const struct step_row *row)
 {
     json_double(w, "eval_loss", row->eval_loss);
-    put_known(w, "eval_accuracy", !isnan(row->eval_accuracy), row->eval_accuracy);
+    json_known_double(w, "eval_accuracy", !isnan(row->eval_accuracy), row->eval_accuracy);
     put_parts(w, &row->eval_parts, "eval_");
     if (!row->nsamples)
         return;
@@ -264,20 +255,20 @@ static void print_row(struct metrics *m, const struct step_row *row)
     json_uint(w, "attempt", m->attempt);
     json_int(w, "t_ms", row->t_ms);
     const bool trained = row->step > 0;
-    put_known(w, "loss", trained, row->loss);
-    put_known(w, "loss_mean", trained, row->loss_mean);
+    json_known_double(w, "loss", trained, row->loss);
+    json_known_double(w, "loss_mean", trained, row->loss_mean);
     put_parts(w, &row->parts, "");
-    put_known(w, "grad_norm", trained, row->grad_norm);
-    put_known(w, "lr", trained, row->lr);
-    put_known(w, "tokens_per_s", row->tokens_per_s >= 0, row->tokens_per_s);
+    json_known_double(w, "grad_norm", trained, row->grad_norm);
+    json_known_double(w, "lr", trained, row->lr);
+    json_known_double(w, "tokens_per_s", row->tokens_per_s >= 0, row->tokens_per_s);
     json_double(w, "samples_per_s", row->samples_per_s);
     json_double(w, "step_ms", row->step_ms);
     json_double(w, "input_ms", row->input_ms);
     json_double(w, "compute_ms", row->compute_ms);
-    put_known(w, "communication_ms", row->communication_ms >= 0, row->communication_ms);
+    json_known_double(w, "communication_ms", row->communication_ms >= 0, row->communication_ms);
     json_double(w, "checkpoint_ms", row->checkpoint_ms);
     json_double(w, "flops_per_s", row->flops_per_s);
-    put_known(w, "mfu", row->mfu >= 0, row->mfu);
+    json_known_double(w, "mfu", row->mfu >= 0, row->mfu);
     json_uint(w, "memory_bytes", row->memory_bytes);
     json_uint(w, "memory_planned_bytes", row->memory_planned_bytes);
     json_int(w, "dropped", row->dropped);
