@@ -89,6 +89,14 @@ void bar_show(struct bar *b, uint64_t done, uint64_t total, const char *fmt, ...
     buf_clear(&line);
 }
 
+int bar_show_bytes(void *bar, uint64_t done, uint64_t total)
+{
+    char part[WORD_MAX], all[WORD_MAX];
+    bar_show(bar, done, total, "%s of %s", word_bytes((int64_t)done, part),
+             word_bytes((int64_t)total, all));
+    return bar_interrupted();
+}
+
 void bar_end(struct bar *b)
 {
     live_erase(&b->live);

@@ -22,5 +22,7 @@ void bar_begin(struct bar *b, const char *what, bool silent); // and listens for
 // So much of `total` is done; 0: nobody knows of how much. Call it as often as you like.
 void bar_show(struct bar *b, uint64_t done, uint64_t total, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
+// The same of bytes, for who calls back: whether it is to end.
+int bar_show_bytes(void *bar, uint64_t done, uint64_t total);
 void bar_end(struct bar *b); // the line is gone
 bool bar_interrupted(void);

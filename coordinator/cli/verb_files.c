@@ -32,14 +32,6 @@ static int list_checkpoints(const struct args *a, bool deep)
 
 // ---- diff ----------------------------------------------------------------------------------------
 
-static int show_progress(void *ctx, uint64_t bytes, uint64_t of)
-{
-    char done[WORD_MAX], all[WORD_MAX];
-    bar_show(ctx, bytes, of, "%s of %s", word_bytes((int64_t)bytes, done),
-             word_bytes((int64_t)of, all));
-    return bar_interrupted();
-}
-
 static int compare_checkpoints(const struct args *a)
 {
     struct load load[2] = {{.dirfd = -1}, {.dirfd = -1}};
@@ -58,7 +50,7 @@ static int compare_checkpoints(const struct args *a)
     bool opened = !rc;
     bar_begin(&bar, "compare", a->json);
     if (opened)
-        rc = diff_make(&d, &load[0], &load[1], show_progress, &bar, &e);
+        rc = diff_make(&d, &load[0], &load[1], bar_show_bytes, &bar, &e);
     bar_end(&bar);
     if (rc)
         plain_error("weft ckpt: %s", e.text);

@@ -12,14 +12,6 @@
 
 // ---- while it works ------------------------------------------------------------------------------
 
-static int show_progress(void *ctx, uint64_t bytes, uint64_t of)
-{
-    char done[WORD_MAX], all[WORD_MAX];
-    bar_show(ctx, bytes, of, "%s of %s", word_bytes((int64_t)bytes, done),
-             word_bytes((int64_t)of, all));
-    return bar_interrupted();
-}
-
 static int end_act(const struct verb *v, struct bar *b, int rc, const struct err *e)
 {
     bar_end(b);
@@ -76,7 +68,7 @@ int verb_export(const struct verb *v, const struct args *a)
                                .shard_bytes = a->shard_size ? a->shard_size : shard_bytes,
                                .nmembers = list_members(a, members, &arena),
                                .members = members,
-                               .watch = {show_progress, &bar}};
+                               .watch = {bar_show_bytes, &bar}};
     struct export_result r = {0};
     struct err e = {0};
     struct buf out = {0};
@@ -122,7 +114,7 @@ int verb_import(const struct verb *v, const struct args *a)
     struct arena arena = {0};
     struct bar bar;
     struct import_options o = {
-        .dir = a->pos[0], .out = a->out, .program = a->program, .watch = {show_progress, &bar}};
+        .dir = a->pos[0], .out = a->out, .program = a->program, .watch = {bar_show_bytes, &bar}};
     struct import_result r = {0};
     struct err e = {0};
     struct buf out = {0};
