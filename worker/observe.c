@@ -20,6 +20,7 @@
 #include "common/base/buf.h"
 #include "common/base/child.h"
 #include "common/base/clock.h"
+#include "common/base/folder.h"
 #include "common/base/json.h"
 #include "common/base/system.h"
 
@@ -187,13 +188,10 @@ int observe_runs(const char *state, char *out, size_t size, struct err *e)
 
 void observe_share(const char *runs, char *out, size_t size)
 {
-    char machine[64] = "", name[64] = "host";
+    char machine[64], name[64] = "host";
     struct stat st = {0}, meet = {0};
     (void)stat(runs, &meet);
-    int fd = open("/etc/machine-id", O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd >= 0 ? read(fd, machine, sizeof machine - 1) : 0;
-    system_close(&fd);
-    machine[n > 0 ? n : 0] = 0;
+    (void)folder_read("/etc", "machine-id", machine, sizeof machine, NULL);
     machine[strcspn(machine, "\n")] = 0;
     (void)gethostname(name, sizeof name - 1);
     (void)stat("/proc/self/ns/net", &st);

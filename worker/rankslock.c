@@ -18,6 +18,7 @@
 
 #include "common/base/buf.h"
 #include "common/base/clock.h"
+#include "common/base/folder.h"
 #include "common/base/system.h"
 
 enum { RETRY_MS = 10, RECORD_MAX = 1 << 20 };
@@ -44,14 +45,10 @@ int rankslock_share(const char *path, struct err *e)
 // Field 22 of /proc/PID/stat: when the process started, in ticks since boot.
 static bool read_start_time(pid_t pid, unsigned long long *out)
 {
-    char path[64], text[1024];
-    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
-    int fd = open(path, O_RDONLY | O_CLOEXEC), field = 2;
-    if (fd < 0)
-        return false;
-    ssize_t n = read(fd, text, sizeof text - 1);
-    close(fd);
-    text[n > 0 ? n : 0] = 0;
+    char dir[64], text[1024];
+    int field = 2;
+    snprintf(dir, sizeof dir, "/proc/%d", (int)pid);
+    (void)folder_read(dir, "stat", text, sizeof text, NULL);
     const char *p = strrchr(text, ')'); // the name before it may hold anything
     while (p && field < 22) {
         p = strchr(p + 1, ' ');

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "common/base/folder.h"
 #include "common/explain/plan_report.h"
 #include "common/language/model_facts.h"
 
@@ -40,12 +41,7 @@ static uint64_t read_process_memory(void)
 {
     char text[128];
     unsigned long long size, resident, shared;
-    int fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return 0;
-    ssize_t n = read(fd, text, sizeof text - 1);
-    close(fd);
-    text[n > 0 ? n : 0] = 0;
+    (void)folder_read("/proc/self", "statm", text, sizeof text, NULL);
     if (sscanf(text, "%llu %llu %llu", &size, &resident, &shared) != 3 || resident < shared)
         return 0;
     return (resident - shared) * (uint64_t)sysconf(_SC_PAGESIZE);
