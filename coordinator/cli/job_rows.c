@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include "common/base/system.h"
-#include "common/metrics/rows.h"
 
 // ---- its state, and where its folder is ----
 
@@ -101,6 +100,15 @@ int job_rows_more(struct job_rows *r)
 {
     int rc = r->copy ? ask_status(r, NULL) : CLIENT_OK;
     return rc || !r->copy ? rc : fetch(r);
+}
+
+int job_rows_read(const struct job_rows *r, struct rows *rows)
+{
+    struct err e = {0};
+    if (r->fd < 0 || !rows_read(rows, r->fd, &e))
+        return CLIENT_OK;
+    complain(r->link->verb, e.text, "the job's metrics.jsonl", "look at its folder");
+    return CLIENT_FAILED;
 }
 
 void job_rows_close(struct job_rows *r)

@@ -5,6 +5,7 @@
 #pragma once
 #include <stdio.h>
 
+#include "common/metrics/rows.h"
 #include "coordinator/cli/cli_link.h"
 
 struct job_rows {
@@ -22,4 +23,6 @@ int job_rows_open(struct job_rows *r, struct cli_link *l, const char *target);
 // Gets what was written since, and the job's state from before that: rows of a job that had ended are
 // all there then.
 int job_rows_more(struct job_rows *r);
+// Adds those that `rows` does not have yet. An exit code, as of job_rows_open.
+int job_rows_read(const struct job_rows *r, struct rows *rows);
 void job_rows_close(struct job_rows *r);

@@ -249,15 +249,6 @@ static int print_rows(struct metrics_query *q, size_t from)
     return rc;
 }
 
-static int read_rows(struct metrics_query *q)
-{
-    struct err e = {0};
-    if (q->file.fd < 0 || !rows_read(&q->rows, q->file.fd, &e))
-        return CLIENT_OK;
-    complain(q->file.link->verb, e.text, "the job's metrics.jsonl", "look at its folder");
-    return CLIENT_FAILED;
-}
-
 static int follow_rows(struct metrics_query *q)
 {
     int rc = CLIENT_OK;
@@ -266,7 +257,7 @@ static int follow_rows(struct metrics_query *q)
         over = !q->file.copy || job_ended(q->file.state) >= 0;
         rc = over ? CLIENT_OK : job_rows_more(&q->file);
         if (!rc && !over)
-            rc = read_rows(q);
+            rc = job_rows_read(&q->file, &q->rows);
         if (!rc && !over)
             rc = print_rows(q, q->rows.unchanged);
         if (!rc && !over && job_ended(q->file.state) < 0)
@@ -290,7 +281,7 @@ int verb_metrics(const struct verb *v, const struct args *a)
     rows_init(&q.rows, keys, SHOWN);
     rc = job_rows_open(&q.file, &l, a->pos[0]);
     if (!rc)
-        rc = read_rows(&q);
+        rc = job_rows_read(&q.file, &q.rows);
     bool all = a->json || a->csv;
     size_t wanted = a->lines > 0 ? (size_t)a->lines : all ? q.rows.n : TABLE_ROWS;
     if (!rc)

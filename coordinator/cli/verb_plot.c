@@ -51,7 +51,6 @@ static int read_job(struct plot *p, const struct verb *v, const struct args *a, 
     struct plotted *j = &p->jobs[i];
     struct cli_link l = {0};
     struct job_rows file = {.fd = -1};
-    struct err e = {0};
     struct args one = *a; // each job's own coordinator: a run of this folder, or the service
     one.pos[0] = a->pos[i];
     one.npos = 1;
@@ -60,10 +59,7 @@ static int read_job(struct plot *p, const struct verb *v, const struct args *a, 
     if (rc)
         return rc;
     rc = job_rows_open(&file, &l, a->pos[i]);
-    if (!rc && file.fd >= 0 && rows_read(&j->rows, file.fd, &e)) {
-        complain(v, e.text, "the job's metrics.jsonl", "look at its folder");
-        rc = CLIENT_FAILED;
-    }
+    rc = rc ? rc : job_rows_read(&file, &j->rows);
     snprintf(j->name, sizeof j->name, "%s", file.name);
     for (int k = 0; k < i; k++) // two of one name
         if (strcmp(p->jobs[k].name, j->name) == 0)
