@@ -96,6 +96,13 @@ int folder_check_own(const char *path, bool may_link, struct err *e)
     return check_folder(&st, path, true, e);
 }
 
+int folder_make_own(const char *path, struct err *e)
+{
+    if (mkdir(path, 0700) && errno != EEXIST)
+        return err_errno(e, ERR_IO, "cannot make %s", path);
+    return folder_check_own(path, false, e);
+}
+
 int folder_open(const char *above, const char *name, bool own, int *fd, struct err *e)
 {
     char path[PATH_MAX];

@@ -15,6 +15,8 @@ int folder_make(const char *path, struct err *e);
 // Refuses (ERR_INVALID; ERR_IO: it is none) a folder that is not this user's, or that others may write
 // to: what lies in it may be anybody's. `may_link`: a link to such a folder will do.
 int folder_check_own(const char *path, bool may_link, struct err *e);
+// Makes it (0700) in a folder that is there, or refuses as folder_check_own does one that is not ours.
+int folder_make_own(const char *path, struct err *e);
 // A descriptor of the folder ABOVE/name, which is no link; `own`: what folder_check_own refuses is
 // refused too. Who opens what lies in it by this descriptor is led nowhere else by whoever renames
 // folders meanwhile. ERR_NOTFOUND: it is not there.

@@ -37,13 +37,6 @@ enum { FIELDS = sizeof fields / sizeof *fields };
 
 // In a folder that several people use somebody else may have made it before, to have his job run here
 // in our name.
-static int make_folder(const char *path, struct err *e)
-{
-    if (mkdir(path, 0700) && errno != EEXIST)
-        return err_errno(e, ERR_IO, "cannot make %s", path);
-    return folder_check_own(path, false, e);
-}
-
 // last: the field of the line before, which a line that begins with a space continues.
 static char *take_line(struct record *r, char *line, char *last)
 {
@@ -124,9 +117,9 @@ int record_open(struct record *r, const char *base_dir, const char *name, struct
     snprintf(weft, sizeof weft, "%s/.weft", base);
     if ((size_t)snprintf(r->dir, sizeof r->dir, "%s/%s", weft, name) >= sizeof r->dir)
         return err_set(e, ERR_INVALID, "the path %s is too long", weft);
-    int rc = make_folder(weft, e);
+    int rc = folder_make_own(weft, e);
     if (!rc)
-        rc = make_folder(r->dir, e);
+        rc = folder_make_own(r->dir, e);
     if (!rc)
         rc = folder_lock(r->dir, &r->lock, e);
     if (!rc)
@@ -181,7 +174,7 @@ int record_aside(struct record *r, struct err *e)
     struct tm tm;
     strftime(stamp, sizeof stamp, "%Y%m%d-%H%M%S", gmtime_r(&now, &tm));
     snprintf(old, sizeof old, "%s/old-%s-%d", r->dir, stamp, (int)getpid());
-    int rc = make_folder(old, e);
+    int rc = folder_make_own(old, e);
     DIR *d = rc ? NULL : opendir(r->dir);
     for (struct dirent *f; d && !rc && (f = readdir(d));) {
         if (f->d_name[0] == '.' || strncmp(f->d_name, "old-", 4) == 0 ||

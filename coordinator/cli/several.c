@@ -20,13 +20,6 @@
 
 #define WAIT_NS (300 * CLOCK_S)
 
-static int make_own(const char *path, struct err *e)
-{
-    if (mkdir(path, 0700) && errno != EEXIST)
-        return err_errno(e, ERR_IO, "cannot make %s", path);
-    return folder_check_own(path, false, e);
-}
-
 // One that an earlier start left holds nothing that counts.
 static int make_place(struct several *s, struct err *e)
 {
@@ -38,8 +31,8 @@ static int make_place(struct several *s, struct err *e)
         return err_set(e, ERR_INVALID, "TMPDIR is too long");
     sha256_hex(s->root, strlen(s->root), digest);
     snprintf(s->place, sizeof s->place, "%s/%s-%.8s-%d", ours, s->name, digest, s->a.index);
-    int rc = make_own(ours, e);
-    rc = rc ? rc : make_own(s->place, e);
+    int rc = folder_make_own(ours, e);
+    rc = rc ? rc : folder_make_own(s->place, e);
     rc = rc ? rc : record_open(&old, s->place, s->name, e);
     if (rc)
         return rc;
