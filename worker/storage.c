@@ -521,13 +521,11 @@ static void explain_failure(struct act *t, int rc, const struct err *e)
 static void push_answer(struct storage *s, const Weft__V1__StorageDone *m)
 {
     struct storage_answer *a = heap_alloc(sizeof *a);
-    uint64_t one = 1;
     a->message = message_copy(&m->base);
     pthread_mutex_lock(&s->mutex);
     list_append(&s->done, &a->link);
     pthread_mutex_unlock(&s->mutex);
-    ssize_t n = write(s->event, &one, sizeof one);
-    (void)n; // full means it is awake already
+    (void)eventfd_write(s->event, 1); // full means it is awake already
 }
 
 static void act_free(struct act *t)
@@ -649,9 +647,8 @@ int storage_fd(const struct storage *s)
 Weft__V1__StorageDone *storage_next(struct storage *s)
 {
     Weft__V1__StorageDone *m = NULL;
-    uint64_t n;
-    ssize_t got = read(s->event, &n, sizeof n);
-    (void)got;
+    eventfd_t n;
+    (void)eventfd_read(s->event, &n);
     pthread_mutex_lock(&s->mutex);
     if (!list_empty(&s->done)) {
         struct storage_answer *a = list_entry(s->done.next, struct storage_answer, link);

@@ -70,8 +70,7 @@ static int socket_nap(struct world *w, int64_t until, struct err *e)
 static void socket_poke(struct world *w)
 {
     struct sockets *s = w->own;
-    uint64_t one = 1;
-    (void)!write(s->poke_fd, &one, sizeof one);
+    (void)eventfd_write(s->poke_fd, 1);
 }
 
 static bool have_all_windows(void *arg)

@@ -60,9 +60,7 @@ struct link {
 
 static void wake_thread(struct link *l)
 {
-    uint64_t one = 1;
-    ssize_t n = write(l->wake, &one, sizeof one); // full means it is awake already
-    (void)n;
+    (void)eventfd_write(l->wake, 1); // full means it is awake already
 }
 
 // ---- lost ----
@@ -308,9 +306,8 @@ static void *run_control(void *arg)
         if (n <= 0)
             continue;
         if (p[0].revents) {
-            uint64_t count;
-            ssize_t got = read(l->wake, &count, sizeof count);
-            (void)got;
+            eventfd_t count;
+            (void)eventfd_read(l->wake, &count);
         }
         if (p[1].revents)
             read_signals(l);
