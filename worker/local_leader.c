@@ -116,7 +116,6 @@ static void hear(struct local_leader *l, int rank, Weft__Rank__Frame *f)
 {
     struct local_rank *k = &l->ranks[rank];
     if (f->body_case == WEFT__RANK__FRAME__BODY_HELLO) {
-        k->greeted = f->hello->version == FRAME_VERSION;
         FRAME(assign, ASSIGN, assign, &k->assign);
         local_leader_send(l, rank, &assign);
     } else if (f->body_case == WEFT__RANK__FRAME__BODY_EXIT) {

@@ -21,7 +21,6 @@ struct local_rank {
     bool open;
     pid_t pid; // 0: a link of this process
     const struct progress_page *page;
-    bool greeted;
     int exit_code, unreached; // of its Exit frame; −1: none came
     char why[1000];
     Weft__Rank__Assign assign;

@@ -128,11 +128,6 @@ int local_ranks_check_tokenizer(const struct local_ranks *l, const char *name, c
                    identity, trained, l->load.name);
 }
 
-int64_t local_ranks_devices(struct arena *a, const struct local_options *o)
-{
-    return count_devices(format_mesh(a, o->mesh));
-}
-
 int local_ranks_settings(struct arena *a, const struct local_options *o, int64_t rows,
                          const char **set, int *n, struct err *e)
 {
@@ -162,7 +157,8 @@ int local_ranks_settings(struct arena *a, const struct local_options *o, int64_t
 static int read_job(struct local_ranks *l, const struct local_options *o, struct err *e)
 {
     const char *set[LOCAL_SETTINGS_MAX], *text = l->load.manifest.resolved;
-    int64_t rows = o->rows ? o->rows : find_share(l) * local_ranks_devices(&l->arena, o);
+    int64_t rows =
+        o->rows ? o->rows : find_share(l) * count_devices(format_mesh(&l->arena, o->mesh));
     struct job_errors errs = {0};
     struct compiled compiled;
     struct buf resolved = {0};

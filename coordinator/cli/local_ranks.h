@@ -58,8 +58,6 @@ struct local_options {
 enum { LOCAL_SETTINGS_MAX = ARGS_MAX_SET + 16 };
 int local_ranks_settings(struct arena *a, const struct local_options *o, int64_t rows,
                          const char **set, int *n, struct err *e);
-// How many devices a mesh has, as the options say it.
-int64_t local_ranks_devices(struct arena *a, const struct local_options *o);
 // Opens the checkpoint and reads its job: what is wrong with both is found before any rank starts.
 int local_ranks_open(struct local_ranks *l, const struct local_options *o, struct err *e);
 // Of SAMPLE: lets the ranks keep the keys of texts, of up to `tokens` of one in a call, and `context` of

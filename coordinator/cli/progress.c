@@ -148,7 +148,7 @@ static void describe_device(const struct progress *p, struct buf *out)
 // The curves, and three lines; or one line where there is little room.
 static void draw_picture(const struct progress *p, int64_t now, struct buf *out)
 {
-    enum { LEAST_COLUMNS = 40, LEAST_LINES = 12, WORDS = 5, LEAST_CHART = 7, MOST_CHART = 9 };
+    enum { LEAST_COLUMNS = 40, LEAST_LINES = 12, WORDS = 5, MOST_CHART = 9 };
     struct buf line = {0};
     int columns = screen_columns(), left = screen_lines() - WORDS;
     bool roomy = columns >= LEAST_COLUMNS && left >= LEAST_LINES - WORDS;
