@@ -4,16 +4,13 @@
 //
 // Errors travel up as values and are logged here, once. Exit codes: 0 asked to stop · 70 internal,
 // restart me · 78 configuration: do not restart.
-#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/signalfd.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/base/clock.h"
 #include "common/base/flag.h"
 #include "common/base/folder.h"
 #include "common/base/log.h"

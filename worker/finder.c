@@ -4,12 +4,10 @@
 #include "worker/finder.h"
 
 #include <dirent.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "common/attempt/frame.h"
 #include "common/attempt/life.h"

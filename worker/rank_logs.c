@@ -3,7 +3,6 @@
 #include "worker/rank_logs.h"
 
 #include <dirent.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>

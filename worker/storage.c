@@ -25,7 +25,6 @@
 #include "common/base/folder.h"
 #include "common/base/heap.h"
 #include "common/base/list.h"
-#include "common/base/log.h"
 #include "common/base/root.h"
 #include "common/base/system.h"
 #include "common/ckpt/commit.h"

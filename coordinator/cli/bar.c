@@ -5,7 +5,6 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <unistd.h>
 
 #include "common/base/buf.h"
 #include "common/base/clock.h"

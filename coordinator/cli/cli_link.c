@@ -2,7 +2,6 @@
 // Calls to the coordinator; see cli_link.h.
 #include "coordinator/cli/cli_link.h"
 
-#include <errno.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>

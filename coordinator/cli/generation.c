@@ -3,7 +3,6 @@
 #include "coordinator/cli/generation.h"
 
 #include <math.h>
-#include <string.h>
 
 #include "common/attempt/frame.h"
 

@@ -4,8 +4,6 @@
 
 #include <string.h>
 
-#include "common/base/utf8.h"
-
 bool held_add(struct held_text *h, const char *bytes, size_t n)
 {
     size_t before = h->text.len, cut = SIZE_MAX;

@@ -3,7 +3,6 @@
 #include "coordinator/cli/local_ranks.h"
 
 #include <dirent.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <poll.h>

@@ -11,7 +11,6 @@
 #include "common/base/plain.h"
 #include "common/plan/plan.h"
 #include "common/plan/schema_list.h"
-#include "coordinator/cli/cli_print.h"
 #include "coordinator/cli/resolved_job.h"
 
 #define FOR(kind) (1U << RENDER_##kind)

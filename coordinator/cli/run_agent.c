@@ -16,7 +16,6 @@
 #include "common/base/folder.h"
 #include "common/base/log.h"
 #include "common/base/plain.h"
-#include "coordinator/cli/cli_print.h"
 #include "coordinator/cli/own_worker.h"
 #include "coordinator/cli/resolved_job.h"
 #include "coordinator/cli/run_record.h"

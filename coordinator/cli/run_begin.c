@@ -2,7 +2,6 @@
 // What a `weft run` starts or continues; see run_begin.h.
 #include "coordinator/cli/run_begin.h"
 
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -3,7 +3,6 @@
 #include "coordinator/cli/run_lead.h"
 
 #include <dirent.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <ifaddrs.h>
 #include <net/if.h>

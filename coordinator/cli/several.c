@@ -2,13 +2,11 @@
 // What leader and agents have in common; see several.h.
 #include "coordinator/cli/several.h"
 
-#include <errno.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/base/clock.h"

@@ -11,9 +11,9 @@
 #include "common/base/folder.h"
 #include "common/base/plain.h"
 #include "common/ckpt/store.h"
-#include "coordinator/cli/cli_link.h"
 #include "coordinator/cli/cli_print.h"
 #include "coordinator/cli/run_record.h"
+#include "coordinator/cli/verbs.h"
 
 static int confirm(const struct verb *v, const struct args *a, const char *what)
 {

@@ -2,7 +2,6 @@
 // weft doctor: is this host fit to work? Each check is one line: ok, warn (works, but worse than it
 // could) or bad (something will fail), with what to do. Exit 1 when one is bad.
 #include <fcntl.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -5,7 +5,6 @@
 // likely; what is printed are sums of that, in double. So rows that fill up the last batch count for
 // nothing, and the numbers do not depend on the batch.
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 

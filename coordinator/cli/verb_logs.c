@@ -8,7 +8,6 @@
 // last, and complete. A held job has not ended: its lines are read once, and then only the watch is
 // asked now and then, until it is resumed or ends.
 #include <stdio.h>
-#include <string.h>
 
 #include "common/base/clock.h"
 #include "common/base/plain.h"

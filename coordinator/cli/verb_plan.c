@@ -3,10 +3,8 @@
 // Of data files that are here plan reads as much as shows whether a rank could (data_files.h).
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "common/base/plain.h"
-#include "common/data/job_set.h"
 #include "common/explain/decode_plan.h"
 #include "common/explain/picture.h"
 #include "common/explain/plan_report.h"

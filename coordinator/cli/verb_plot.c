@@ -3,7 +3,6 @@
 // one key of one job; it is called by what tells it from the others.
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "common/base/folder.h"

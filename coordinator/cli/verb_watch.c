@@ -2,7 +2,6 @@
 // weft watch: a job's progress until it ends. If the coordinator goes away this waits for it; the
 // job continues meanwhile.
 #include <stdio.h>
-#include <string.h>
 
 #include "common/base/clock.h"
 #include "coordinator/cli/cli_link.h"

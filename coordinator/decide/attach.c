@@ -12,7 +12,6 @@
 #include "common/base/heap.h"
 #include "common/base/plain.h"
 #include "common/base/protocol_rule.h"
-#include "coordinator/decide/attempt_leader.h"
 #include "coordinator/decide/found_jobs.h"
 #include "coordinator/decide/frames.h"
 #include "coordinator/decide/host.h"

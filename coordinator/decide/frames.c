@@ -5,7 +5,6 @@
 // answered. The answers are taken first, for what was answered once stays the answer; then the keys,
 // then the questions.
 #include "coordinator/decide/frames.h"
-#include "coordinator/decide/found_jobs.h"
 
 #include <stdio.h>
 #include <string.h>

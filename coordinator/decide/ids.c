@@ -2,8 +2,6 @@
 // Randomness of the decider; see ids.h.
 #include "coordinator/decide/ids.h"
 
-#include <string.h>
-
 #include "common/base/hash.h"
 #include "coordinator/decide/coord_state.h"
 

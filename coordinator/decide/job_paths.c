@@ -2,13 +2,10 @@
 // Paths of a job against the roots of the known hosts; see job_paths.h.
 #include "coordinator/decide/job_paths.h"
 
-#include <string.h>
-
 #include "common/base/root.h"
 #include "common/ckpt/source.h"
 #include "coordinator/decide/host.h"
 #include "coordinator/decide/job_record.h"
-#include "coordinator/decide/outbox.h"
 
 // A worker without a root takes any path.
 static bool lies_beneath(const char *root, const char *path)

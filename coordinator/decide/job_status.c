@@ -2,7 +2,6 @@
 // Sentences about a job; see job_status.h.
 #include "coordinator/decide/job_status.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "common/base/plain.h"

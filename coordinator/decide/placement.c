@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/err.h"
 #include "common/base/heap.h"
 
 struct pick { // a host that may take part, with what it can take in whole blocks

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/attempt/frame.h"
 #include "common/base/clock.h"
 #include "common/base/entropy.h"
 #include "common/base/heap.h"

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The agent's actions, and among them the messages to the coordinator. A message borrows what it
 // says from the agent; send_up copies it whole into the arena of the actions, which outlive the step.
-#include <string.h>
 
 #include "common/attempt/frame.h"
 #include "common/base/clock.h"

@@ -15,7 +15,6 @@
 #include "common/attempt/frame.h"
 #include "common/attempt/life.h"
 #include "common/base/clock.h"
-#include "common/base/heap.h"
 #include "common/base/protocol_rule.h"
 #include "worker/agent/agent_state.h"
 

@@ -2,7 +2,6 @@
 // What the members of an operation announced, whether they agree, and who is missing.
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "worker/collective/world.h"

@@ -8,10 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/clock.h"
 #include "common/base/hash.h"
 #include "common/base/heap.h"
-#include "worker/collective/sum_tree.h"
 #include "worker/collective/world.h"
 
 // ---- life ----

@@ -14,7 +14,6 @@
 // only the two can derive, of both nonces: HMAC(key, "c-to-a" hello nonce) for what the caller sends,
 // "a-to-c" for the other direction. A job that trusts its network says so in its hello, and both
 // must say the same.
-#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -25,7 +24,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 

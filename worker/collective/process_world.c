@@ -9,7 +9,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "common/attempt/life.h"
 #include "common/base/clock.h"
 #include "common/base/deadline.h"
 #include "common/base/heap.h"

@@ -2,7 +2,6 @@
 // See tail.h.
 #include "worker/sinks/tail.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>

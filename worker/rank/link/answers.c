@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/err.h"
 #include "common/base/heap.h"
 
 void answers_add(struct list *l, const struct answer_key *key, const char *value,

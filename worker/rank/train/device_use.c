@@ -2,7 +2,6 @@
 // What a rank makes of its device. See device_use.h.
 #include "worker/rank/train/device_use.h"
 
-#include <fcntl.h>
 #include <stdio.h>
 #include <unistd.h>
 

@@ -11,7 +11,6 @@
 #include "worker/rank/train/train.h"
 
 #include <math.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
