@@ -149,6 +149,14 @@ bool record_is_copy(const struct record *r, const char *name)
     return same;
 }
 
+bool record_take_store(struct record *r, const char *store)
+{
+    if (!*store || access(store, F_OK))
+        return false;
+    snprintf(r->store, sizeof r->store, "%s", store);
+    return true;
+}
+
 int record_write(struct record *r, struct err *e)
 {
     struct buf text = {0};

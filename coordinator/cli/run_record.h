@@ -47,6 +47,9 @@ int record_open(struct record *r, const char *base_dir, const char *name, struct
 bool record_follow(struct record *r, const char *base_dir);
 // Whether a record of this job lies in the folder of before too, so that this one is its copy.
 bool record_is_copy(const struct record *r, const char *name);
+// Takes the job's checkpoint folder as the coordinator says it; false: it is not there, as before the
+// first attempt begins, or where the job's folder was moved since.
+bool record_take_store(struct record *r, const char *store);
 int record_write(struct record *r, struct err *e);
 // Moves all that is there into DIR/old-…, which leaves the record empty.
 int record_aside(struct record *r, struct err *e);

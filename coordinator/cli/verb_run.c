@@ -152,9 +152,7 @@ static void remember_state(struct run *r)
     struct err e = {0};
     if (r->progress.state) // else the coordinator has not said it
         snprintf(r->record.state, sizeof r->record.state, "%s", word_state(r->progress.state));
-    // Until an attempt has begun in a folder that was moved, the coordinator says where it was.
-    if (*r->progress.store && !access(r->progress.store, F_OK))
-        snprintf(r->record.store, sizeof r->record.store, "%s", r->progress.store);
+    record_take_store(&r->record, r->progress.store);
     if (r->progress.step > 0)
         snprintf(r->record.step, sizeof r->record.step, "%lld", (long long)r->progress.step);
     if (record_write(&r->record, &e))
@@ -487,6 +485,9 @@ static int watch_job(struct run *r)
                                                : "saving and stopping; once more Ctrl-C: at once");
         announced = r->stops;
         const struct progress *p = &r->progress;
+        // Who looks for its checkpoints meanwhile finds them, and after a kill.
+        if (!*r->record.store && record_take_store(&r->record, p->store))
+            (void)record_write(&r->record, NULL);
         if (rc < 0 && !r->stops &&
             time_limit_due(&r->limit, p->store, p->checkpoint_attempt, p->checkpoint, p->step_ms)) {
             r->late = true;

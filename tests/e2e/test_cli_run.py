@@ -111,6 +111,16 @@ def test_a_changed_job_is_refused_after_a_killed_run_since_nobody_knows_how_far_
     assert weft_run(busy, "-s", f"train.steps={busy.checkpoints()[-1].step + 20}").code == 0
 
 
+def test_the_checkpoints_of_a_run_are_found_by_its_name_before_it_ends(busy):
+    process = start(busy)
+    await_first_checkpoint(busy, process)
+    export = ("export", busy.job["name"], "--to", "npz")
+    meanwhile = runs.weft(*export, "meanwhile", cwd=busy.place)
+    assert end_of(process, signal.SIGKILL).code == -signal.SIGKILL
+    killed = runs.weft(*export, "killed", cwd=busy.place)
+    assert (meanwhile.code, killed.code) == (0, 0), (meanwhile, killed)
+
+
 def test_a_job_that_would_not_compile_leaves_nothing_that_refuses_the_mended_one(small):
     refused = weft_run(small, "-s", "mesh={tp: 3}", "-s", "resources.devices=3")
     assert refused.code == 2 and "does not divide by 3" in refused.err, refused
