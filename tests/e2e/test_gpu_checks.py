@@ -124,6 +124,8 @@ def test_behind_a_case_that_the_device_dies_in_the_others_are_run():
     code, said = of_ops("test_cache", "sticky:1")
     assert code and [*dict.fromkeys(re.findall(r"^\[ RUN      \] (\w+)$", said, re.M))] == CASES, said
     assert said.count("cudaErrorIllegalAddress") == 2 and re.findall(r"^\[       OK \] (\w+)$", said, re.M) == CASES[2:], said
+    code, said = of_ops("test_numerics", "sticky:1")  # its cases open the device themselves
+    assert code and said.count("cudaErrorIllegalAddress") == 2 and "Segmentation" not in said, said
 
 
 def test_real_shapes_come_first_and_others_by_name_or_from_a_name(bundle):

@@ -48,7 +48,7 @@ int rig_set_up(void **state)
     return 0;
 }
 
-static const struct rig *opened; // the first, which serves a group's tests
+static struct rig opened; // the first that is not closed: a test that failed leaves its own behind
 
 void rig_open(struct rig *r, int threads, const char *isa)
 {
@@ -67,12 +67,14 @@ void rig_open(struct rig *r, int threads, const char *isa)
         fail_msg("%s", e.text);
     r->backend->device.info(r->device, &r->info);
     unsetenv("WEFT_CPU_ISA");
-    opened = opened ? opened : r;
+    if (!opened.device)
+        opened = *r;
 }
 
 void rig_close(struct rig *r)
 {
-    opened = opened == r ? NULL : opened;
+    if (opened.device == r->device)
+        opened.device = NULL;
     r->backend->device.close(r->device);
 }
 
@@ -477,7 +479,7 @@ void rig_wrong(const char *fmt, ...)
 static bool has_failed(void)
 {
     struct err e = {0};
-    return rig_is_cuda() && opened && opened->backend->stream.sync(opened->q, &e);
+    return rig_is_cuda() && opened.device && opened.backend->stream.sync(opened.q, &e);
 }
 
 // By now all is said of the test before.
