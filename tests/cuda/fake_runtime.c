@@ -11,6 +11,7 @@
 //   oom:N          the N-th cudaMalloc fails     sticky:N      the N-th kernel hits a wrong address
 //   seed:N         queued work may run early, as this seed says
 //   slow:US        every kernel takes so many µs of real time
+//   driver:S       the driver takes S seconds to wake its devices, and as long at exit() to let go of them
 //   stop:N         the N-th kernel never ends, nor does who waits for it
 //   graph:N        the N-th graph finds no memory of the device, when it is uploaded or first launched
 //   graph_hang:N   who makes the N-th graph never comes back
@@ -85,6 +86,25 @@ static cudaError_t driver(void)
     if (fake_scene("nodriver", NULL) || fake_scene("olddriver", NULL))
         return cudaErrorInsufficientDriver;
     return fake_scene("nodevice", NULL) ? cudaErrorNoDevice : cudaSuccess;
+}
+
+static bool awake;
+
+static void wake(void)
+{
+    long s = 0;
+    fake_lock();
+    if (!awake && fake_scene("driver", &s))
+        sleep((unsigned)s);
+    awake = true;
+    fake_unlock();
+}
+
+__attribute__((destructor)) static void let_go(void)
+{
+    long s = 0;
+    if (awake && fake_scene("driver", &s))
+        sleep((unsigned)s);
 }
 
 // What is stopped holds the lock: who asks a stopped device for anything more waits too.
@@ -227,6 +247,7 @@ cudaError_t cudaRuntimeGetVersion(int *version)
 
 cudaError_t cudaGetDeviceCount(int *n)
 {
+    wake();
     cudaError_t rc = driver();
     *n = rc ? 0 : devices();
     return fake_error(rc);

@@ -9,6 +9,8 @@ import math
 import os
 import pathlib
 import re
+import socket
+import subprocess
 
 import meshes
 import pytest
@@ -227,6 +229,26 @@ def test_with_CUDA_LAUNCH_BLOCKING_ops_run_one_by_one_and_the_one_that_fails_is_
     said = run.log(0)
     assert "train and later programs run op by op, as rank 0 must" in said and "CUDA_LAUNCH_BLOCKING asks for one op at a time" in said, said
     assert re.search(r"cuda device 0: [\w ]+ behind op '\w+': an illegal memory access", said), said
+
+
+@emulated
+def test_who_asks_for_devices_does_not_wait_until_the_driver_lets_go_of_them(cuda):
+    cuda.setenv("WEFT_FAKE_CUDA", "driver:1")
+    with subprocess.Popen([runs.RANK, "--probe", "--kind", "cuda"], stdout=subprocess.PIPE, text=True) as p:
+        assert json.loads(p.stdout.read())["devices"]
+        with pytest.raises(subprocess.TimeoutExpired):
+            p.wait(timeout=0.3)
+
+
+@emulated
+def test_a_rank_that_nobody_leads_waits_for_no_driver(place, cuda):
+    cuda.setenv("WEFT_FAKE_CUDA", "driver:1000")
+    leader, rank = socket.socketpair()
+    leader.close()
+    with rank:
+        end = subprocess.run([runs.RANK, "--fd", str(rank.fileno()), "--dir", place, "--host", "here", "--kind", "cuda"],
+                             pass_fds=[rank.fileno()], check=False, timeout=runs.WATCHDOG)
+    assert end.returncode == 69, end
 
 
 def slow_job(place, toy, hang_after, **train):

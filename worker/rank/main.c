@@ -128,10 +128,10 @@ static int run_rank(const struct rank_flags *f)
     struct warm *warm = warm_start(f->kind && *f->kind ? f->kind : "cpu");
     process_init(p);
     code = process_train(p, &(struct process_options){f->fd, f->host, f->dir}, &e);
-    warm_join(warm);
-    // At exit() libraries of a device may wait for what waits for a peer.
+    // At exit() libraries of a device may wait for what waits for a peer; a driver may still be warming up.
     if (code != RANK_EXIT_DONE)
         _exit(code);
+    warm_join(warm);
     process_clear(p);
     free(p);
     return code;
@@ -146,6 +146,9 @@ static int run_probe(const struct rank_flags *f)
         plain_error("weft-rank: %s", e.text);
     else
         plain_puts(stdout, buf_str(&line));
+    // Who reads it waits for no driver that lets go of its devices while this process ends.
+    fclose(stdout);
+    fclose(stderr);
     buf_clear(&line);
     return rc ? RANK_EXIT_DEVICE : 0;
 }
