@@ -47,7 +47,7 @@ static int explain_no_device(cudaError_t rc, struct err *e)
         return err_set(e, ERR_DEVICE,
                        "no NVIDIA device on this host that CUDA shows (CUDA_VISIBLE_DEVICES is %s)",
                        getenv("CUDA_VISIBLE_DEVICES") ? getenv("CUDA_VISIBLE_DEVICES") : "not set");
-    // Unknown: so it calls it that nvidia_uvm is not loaded.
+    // Where nvidia_uvm is not loaded CUDA calls the error unknown.
     return err_set(e, ERR_DEVICE, "cannot count CUDA devices: %s (%s)%s", cudaGetErrorString(rc),
                    cudaGetErrorName(rc),
                    cuda_advice(rc == cudaErrorUnknown ? cudaErrorOperatingSystem : rc));
