@@ -30,10 +30,9 @@ static int ask_for_certificate(const struct joining *j, Weft__V1__JoinReply **re
     struct rpc *r = NULL;
     struct rpc_channel *channel;
     struct rpc_channel_options o = {.address = j->coordinator, .tls = {.ca = j->ca_file}};
-    Weft__V1__JoinRequest m;
+    V1_NEW(JoinRequest, join_request, m);
     ProtobufCMessage *got = NULL;
     enum rpc_code code;
-    weft__v1__join_request__init(&m);
     m.secret = frame_text(j->token.secret);
     m.csr_pem = frame_text(j->csr);
     m.role = frame_text("worker");

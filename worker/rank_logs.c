@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/attempt/frame.h"
 #include "common/base/arena.h"
 #include "common/base/folder.h"
 #include "common/base/heap.h"
@@ -318,8 +319,7 @@ static void send_text(struct logs *l, const struct log_tail_source *from, char *
             const char *nl = memrchr(text, '\n', CHUNK_MAX);
             n = nl ? (size_t)(nl - text) + 1 : CHUNK_MAX;
         }
-        Weft__V1__LogChunk c;
-        weft__v1__log_chunk__init(&c);
+        V1_NEW(LogChunk, log_chunk, c);
         c.ask = from->ask;
         c.rank = from->rank;
         c.attempt = from->attempt;
@@ -403,8 +403,7 @@ static void begin_reading(struct logs *l, const Weft__V1__LogAsk *ask)
 
 static void end_reading(struct logs *l, struct log_reading *r)
 {
-    Weft__V1__LogChunk last;
-    weft__v1__log_chunk__init(&last);
+    V1_NEW(LogChunk, log_chunk, last);
     last.ask = r->ask;
     last.end = true;
     if (!r->follow)

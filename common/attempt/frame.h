@@ -69,6 +69,11 @@ static inline double frame_mean_speed(const Weft__Rank__StepReport *r, double of
     return r->mean_ms > 0 ? of_step * r->step_ms / r->mean_ms : of_step;
 }
 
+// An empty message of the service: V1_NEW(Start, start, s). (The generated initialisers cast const
+// away.)
+#define V1_NEW(Type, type, name) \
+    Weft__V1__##Type name;       \
+    weft__v1__##type##__init(&name)
 // An empty body: FRAME_BODY(put, KvPut, kv_put).
 #define FRAME_BODY(name, Type, type) \
     Weft__Rank__##Type name;         \

@@ -7,15 +7,15 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/attempt/frame.h"
 #include "common/base/system.h"
 
 // ---- its state, and where its folder is ----
 
 static int ask_status(struct job_rows *r, char **store)
 {
-    Weft__V1__JobRequest q;
+    V1_NEW(JobRequest, job_request, q);
     ProtobufCMessage *reply;
-    weft__v1__job_request__init(&q);
     q.job = r->job;
     int rc = cli_link_ask(r->link, LINK_STATUS, &q.base, &reply);
     if (rc)
@@ -45,10 +45,9 @@ static int append(struct job_rows *r, const ProtobufCBinaryData *text)
 
 static int fetch(struct job_rows *r)
 {
-    Weft__V1__RowsRequest q;
+    V1_NEW(RowsRequest, rows_request, q);
     ProtobufCMessage *reply;
     size_t got;
-    weft__v1__rows_request__init(&q);
     q.job = r->job;
     do {
         q.from = r->end;

@@ -267,11 +267,10 @@ struct hosts {
 
 static int ask_hosts(const struct lead *l, struct cli_link *link, struct hosts *out)
 {
-    Weft__V1__WorkersRequest req;
+    V1_NEW(WorkersRequest, workers_request, req);
     ProtobufCMessage *m = NULL;
     enum rpc_code code;
     struct err e = {0};
-    weft__v1__workers_request__init(&req);
     *out = (struct hosts){0};
     int rc = cli_link_try(link, LINK_WORKERS, &req.base, LINK_TIMEOUT_S * CLOCK_S, &m, &code, &e);
     if (rc)
@@ -332,10 +331,9 @@ static bool check_hosts(struct lead *l, const struct hosts *h, bool *complete, i
 // Keeps what the job did until now. That it cannot is no reason to stop.
 static void keep_history(const struct lead *l, struct cli_link *link)
 {
-    Weft__V1__JobRequest req;
+    V1_NEW(JobRequest, job_request, req);
     ProtobufCMessage *m = NULL;
     enum rpc_code code;
-    weft__v1__job_request__init(&req);
     req.job = frame_text(l->s.name);
     if (cli_link_try(link, LINK_WHY, &req.base, LINK_TIMEOUT_S * CLOCK_S, &m, &code, NULL))
         return;

@@ -84,8 +84,7 @@ struct log_reader {
 static void pass_chunk(void *ctx, const Weft__V1__LogChunk *chunk)
 {
     const struct log_reader *r = ctx;
-    Weft__V1__LogLines lines;
-    weft__v1__log_lines__init(&lines);
+    V1_NEW(LogLines, log_lines, lines);
     lines.rank = chunk->rank;
     lines.host = r->host;
     lines.text = chunk->text;
@@ -106,7 +105,7 @@ int stored_logs(struct stored *s, const Weft__V1__LogsRequest *request,
                 enum rpc_code *code, struct err *e)
 {
     struct arena a = {0};
-    Weft__V1__LogAsk ask;
+    V1_NEW(LogAsk, log_ask, ask);
     const Weft__V1__JobStatus *job = coord_status(s->coord, request->job, &a, e);
     if (job && request->attempt > job->attempt)
         err_set(e, ERR_INVALID, "there is no attempt %llu of the job yet: its newest is %llu",
@@ -118,7 +117,6 @@ int stored_logs(struct stored *s, const Weft__V1__LogsRequest *request,
     const Weft__V1__WorkersReply *hosts = coord_workers(s->coord, clock_mono_ns(), &a);
     struct log_reader r = {hosts->n_workers ? hosts->workers[0]->name : frame_text(""), say, ctx};
     struct logs *logs = logs_new(s->jobs, &(struct logs_ops){&r, pass_chunk, lags});
-    weft__v1__log_ask__init(&ask);
     ask.job = job->job;
     ask.rank = request->rank;
     ask.lines = request->lines;

@@ -28,10 +28,9 @@ static void print_reply(const struct verb *v, const Weft__V1__ActReply *reply, c
 static int act_on(const struct verb *v, const struct args *a, struct cli_link *l,
                   const char *target)
 {
-    Weft__V1__ActRequest req;
+    V1_NEW(ActRequest, act_request, req);
     char id[ID_LEN];
     ProtobufCMessage *reply;
-    weft__v1__act_request__init(&req);
     request_random(id); // such a verb may be repeated by hand without harm, so its id is not kept
     req.request_id = id;
     req.verb = (Weft__V1__Verb)v->act;

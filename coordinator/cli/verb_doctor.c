@@ -13,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common/attempt/frame.h"
 #include "common/base/child.h"
 #include "common/base/clock.h"
 #include "common/base/plain.h"
@@ -348,11 +349,10 @@ static void check_tls(struct check *c)
 static void check_coordinator(struct check *c)
 {
     struct cli_link *l = &c->link;
-    Weft__V1__JobsRequest req;
+    V1_NEW(JobsRequest, jobs_request, req);
     ProtobufCMessage *reply = NULL;
     enum rpc_code code;
     struct err e = {0};
-    weft__v1__jobs_request__init(&req);
     if (cli_link_dial(l, c->verb, c->args->coordinator, c->args->tls, &e))
         set_result(c, BAD, "see `weft help doctor` on --coordinator", "%s", e.text);
     else if (cli_link_try(l, LINK_JOBS, &req.base, ANSWER_S * CLOCK_S, &reply, &code, &e))
@@ -447,11 +447,10 @@ static void judge_workers(struct check *c, const Weft__V1__WorkersReply *r)
 
 static void check_workers(struct check *c)
 {
-    Weft__V1__WorkersRequest req;
+    V1_NEW(WorkersRequest, workers_request, req);
     ProtobufCMessage *reply = NULL;
     enum rpc_code code;
     struct err e = {0};
-    weft__v1__workers_request__init(&req);
     if (!c->reached)
         set_result(c, WARN, "see coordinator", "not asked: the coordinator is not reached");
     else if (cli_link_try(&c->link, LINK_WORKERS, &req.base, ANSWER_S * CLOCK_S, &reply, &code, &e))
@@ -470,10 +469,9 @@ struct troubles {
 // Collects the troubles of all jobs that have not ended, page by page.
 static int ask_for_troubles(struct cli_link *l, struct troubles *t, struct err *e)
 {
-    Weft__V1__JobsRequest req;
+    V1_NEW(JobsRequest, jobs_request, req);
     ProtobufCMessage *reply;
     enum rpc_code code;
-    weft__v1__jobs_request__init(&req);
     do {
         int rc = cli_link_try(l, LINK_JOBS, &req.base, ANSWER_S * CLOCK_S, &reply, &code, e);
         if (rc)

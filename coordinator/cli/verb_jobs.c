@@ -48,8 +48,7 @@ static int read_and_print(const struct verb *v, const struct args *a, enum cli_l
 static int read_job(const struct verb *v, const struct args *a, enum cli_link_method m,
                     print_fn *print)
 {
-    Weft__V1__JobRequest req;
-    weft__v1__job_request__init(&req);
+    V1_NEW(JobRequest, job_request, req);
     req.job = frame_text(a->pos[0]);
     return read_and_print(v, a, m, &req.base, print);
 }
@@ -253,12 +252,11 @@ static void add_page(Weft__V1__JobsReply *all, Weft__V1__JobsReply *page)
 
 int verb_jobs(const struct verb *v, const struct args *a)
 {
-    Weft__V1__JobsRequest req;
+    V1_NEW(JobsRequest, jobs_request, req);
     Weft__V1__JobsReply *all = NULL;
     ProtobufCMessage *reply;
     struct cli_link l = {0};
     struct selection by = {.tags = a->tag};
-    weft__v1__jobs_request__init(&req);
     req.all = a->all || a->state || a->since || a->tag;
     int rc = read_states(v, a->state, &by);
     rc = rc ? rc : read_since(v, a->since, &by);
@@ -437,8 +435,7 @@ static void print_workers(const void *reply, struct buf *out)
 
 int verb_workers(const struct verb *v, const struct args *a)
 {
-    Weft__V1__WorkersRequest req;
-    weft__v1__workers_request__init(&req);
+    V1_NEW(WorkersRequest, workers_request, req);
     return read_and_print(v, a, LINK_WORKERS, &req.base, print_workers);
 }
 

@@ -19,6 +19,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "common/attempt/frame.h"
 #include "common/base/clock.h"
 #include "common/base/duration.h"
 #include "common/base/folder.h"
@@ -61,13 +62,11 @@ static void print_places(const struct run *r)
 // What the job came to, as its database has it.
 static void show_result(struct run *r)
 {
-    Weft__V1__JobRequest req;
-    Weft__V1__WatchUpdate update;
+    V1_NEW(JobRequest, job_request, req);
+    V1_NEW(WatchUpdate, watch_update, update);
     ProtobufCMessage *m = NULL;
     enum rpc_code code;
     struct err e = {0};
-    weft__v1__job_request__init(&req);
-    weft__v1__watch_update__init(&update);
     req.job = r->record.job;
     if (!cli_link_dial(&r->link, r->verb, r->record.dir, "", &e) &&
         !cli_link_try(&r->link, LINK_STATUS, &req.base, LINK_TIMEOUT_S * CLOCK_S, &m, &code, &e)) {
@@ -223,11 +222,10 @@ static int refuse_unknown(struct run *r)
 // has resumed or changed it meanwhile.
 static int submit_job(struct run *r, bool continues)
 {
-    Weft__V1__SubmitRequest req;
+    V1_NEW(SubmitRequest, submit_request, req);
     ProtobufCMessage *m = NULL;
     enum rpc_code code;
     struct err e = {0};
-    weft__v1__submit_request__init(&req);
     req.request_id = r->record.request;
     req.resolved = r->resolved.data;
     req.base_dir = r->base;
@@ -259,10 +257,9 @@ static int submit_job(struct run *r, bool continues)
 
 static int act_on_job(struct run *r, Weft__V1__Verb verb, enum rpc_code *code, struct err *e)
 {
-    Weft__V1__ActRequest req;
+    V1_NEW(ActRequest, act_request, req);
     char id[ID_LEN], why[] = "weft run was called again";
     ProtobufCMessage *m = NULL;
-    weft__v1__act_request__init(&req);
     request_random(id);
     req.request_id = id;
     req.verb = verb;
@@ -356,11 +353,10 @@ static int change_job(struct run *r, int64_t known_step)
 // is gone), it may have ended, or it continues.
 static int take_up_job(struct run *r)
 {
-    Weft__V1__JobRequest req;
+    V1_NEW(JobRequest, job_request, req);
     ProtobufCMessage *m = NULL;
     enum rpc_code code;
     struct err e = {0};
-    weft__v1__job_request__init(&req);
     req.job = r->record.job;
     int rc = ask_coordinator(r, LINK_STATUS, &req.base, &m, &code, &e);
     if (rc == CLIENT_REFUSED && code == RPC_NOT_FOUND)
@@ -391,11 +387,10 @@ static int begin_job(struct run *r)
 // another folder or text that request cannot be repeated, and the job is changed.
 static int find_job(struct run *r)
 {
-    Weft__V1__JobsRequest req;
+    V1_NEW(JobsRequest, jobs_request, req);
     ProtobufCMessage *m = NULL;
     enum rpc_code code;
     struct err e = {0};
-    weft__v1__jobs_request__init(&req);
     req.all = true;
     int rc = ask_coordinator(r, LINK_JOBS, &req.base, &m, &code, &e);
     if (rc)
@@ -463,12 +458,11 @@ static int watch_job(struct run *r)
 {
     struct pollfd host[] = {{.fd = r->attached, .events = POLLIN},
                             {.fd = r->halted, .events = POLLIN}};
-    Weft__V1__JobRequest req;
+    V1_NEW(JobRequest, job_request, req);
     bool announced = false;
     int rc = -1;
     // Before that the coordinator would say that the job waits for hosts.
     poll(host, 2, -1);
-    weft__v1__job_request__init(&req);
     req.job = r->record.job;
     req.from_event = r->progress.event + 1;
     r->stream = (struct cli_link_stream){.link = &r->link, .method = LINK_WATCH};

@@ -62,9 +62,8 @@ static int choose_request(struct kept_request *r, const struct verb *v, const st
 static int send_submit(struct cli_link *l, const char *resolved, struct kept_request *r,
                        const struct args *a)
 {
-    Weft__V1__SubmitRequest req;
+    V1_NEW(SubmitRequest, submit_request, req);
     ProtobufCMessage *reply;
-    weft__v1__submit_request__init(&req);
     req.request_id = r->id;
     req.resolved = frame_text(resolved);
     req.continues = frame_text(a->continues);

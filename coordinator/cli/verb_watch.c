@@ -3,6 +3,7 @@
 // job continues meanwhile.
 #include <stdio.h>
 
+#include "common/attempt/frame.h"
 #include "common/base/clock.h"
 #include "coordinator/cli/cli_link.h"
 #include "coordinator/cli/cli_print.h"
@@ -49,11 +50,10 @@ static int take_watch_event(struct cli_link_stream *s, Weft__V1__JobRequest *req
 static int show_stored(struct cli_link *l, const Weft__V1__JobRequest *req, struct progress *p)
 {
     ProtobufCMessage *m;
-    Weft__V1__WatchUpdate update;
+    V1_NEW(WatchUpdate, watch_update, update);
     int rc = cli_link_ask(l, LINK_STATUS, &req->base, &m);
     if (rc)
         return rc;
-    weft__v1__watch_update__init(&update);
     p->left = true;
     update.status = (Weft__V1__JobStatus *)(void *)m;
     progress_update(p, &update);
@@ -66,9 +66,8 @@ int verb_watch(const struct verb *v, const struct args *a)
 {
     struct cli_link l = {0};
     struct cli_link_stream s = {.link = &l, .method = LINK_WATCH};
-    Weft__V1__JobRequest req;
+    V1_NEW(JobRequest, job_request, req);
     struct progress p;
-    weft__v1__job_request__init(&req);
     progress_init(&p, a->json);
     int rc = cli_link_open(&l, v, a);
     if (rc)

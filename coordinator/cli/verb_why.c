@@ -138,12 +138,11 @@ static int explain_in_allocation(const struct args *a, struct slurm_said *s)
 int verb_why(const struct verb *v, const struct args *a)
 {
     static struct slurm_said slurm;
-    Weft__V1__JobRequest req;
+    V1_NEW(JobRequest, job_request, req);
     struct cli_link l = {0};
     ProtobufCMessage *m;
     if (is_in_allocation(a, &slurm.place))
         return explain_in_allocation(a, &slurm);
-    weft__v1__job_request__init(&req);
     int rc = cli_link_open(&l, v, a);
     if (rc)
         return rc;

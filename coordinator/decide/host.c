@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/attempt/frame.h"
 #include "common/attempt/message.h"
 #include "common/base/heap.h"
 #include "common/base/plain.h"
@@ -53,10 +54,9 @@ struct host *host_of(const struct coord *c, const char *target, struct err *e)
 struct host *host_add(struct coord *c, const char *id, const char *incarnation)
 {
     struct host *h = host_find(c, id);
-    Weft__V1__Register unknown;
+    V1_NEW(Register, register, unknown);
     if (h)
         return h;
-    weft__v1__register__init(&unknown);
     h = heap_alloc(sizeof *h);
     snprintf(h->id, sizeof h->id, "%s", id);
     snprintf(h->incarnation, sizeof h->incarnation, "%s", incarnation);

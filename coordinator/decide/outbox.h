@@ -26,10 +26,6 @@ void out_refuse(struct coord *c, uint64_t call, int code, const char *text);
 void out_post(struct coord *c, const char *receiver, const char *id, const char *body);
 void out_publish(struct coord *c, const char *job, const Weft__V1__WatchUpdate *update);
 
-// An empty message: V1_NEW(Start, start, s). (The generated initialisers cast const away.)
-#define V1_NEW(Type, type, name) \
-    Weft__V1__##Type name;       \
-    weft__v1__##type##__init(&name)
 // A Down with one body: DOWN(d, START, start, &start).
 #define DOWN(name, CASE, member, ptr)             \
     Weft__V1__Down name = WEFT__V1__DOWN__INIT;   \

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/attempt/frame.h"
 #include "common/base/clock.h"
 #include "common/base/entropy.h"
 #include "common/base/heap.h"
@@ -64,10 +65,9 @@ void data_looks_clear(struct data_looks *l)
 static void ask_hosts(struct rpc *rpc, const struct look *k)
 {
     char id[32];
-    Weft__V1__Storage s;
-    Weft__V1__Down down;
+    V1_NEW(Storage, storage, s);
+    V1_NEW(Down, down, down);
     snprintf(id, sizeof id, "look-%llu", (unsigned long long)k->question);
-    weft__v1__storage__init(&s);
     s.op = WEFT__V1__STORAGE_OP__STORAGE_LOOK;
     s.job = id; // workers do one act of a name at a time
     s.attempt = k->question;
@@ -78,7 +78,6 @@ static void ask_hosts(struct rpc *rpc, const struct look *k)
     s.n_paths = (size_t)k->ndata;
     s.dir = k->facts->checkpoint_dir;
     s.literal = k->facts->literal;
-    weft__v1__down__init(&down);
     down.body_case = WEFT__V1__DOWN__BODY_STORAGE;
     down.storage = &s;
     for (int i = 0; i < k->nhosts; i++) // data_looks_host_gone() ends what a lost host was asked

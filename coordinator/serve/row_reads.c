@@ -48,8 +48,7 @@ void row_reads_clear(struct row_reads *r)
 
 static void ask_host(struct rpc *rpc, struct row_read *k)
 {
-    Weft__V1__Down down;
-    weft__v1__down__init(&down);
+    V1_NEW(Down, down, down);
     down.body_case = WEFT__V1__DOWN__BODY_STORAGE;
     down.storage = k->ask;
     k->due_ns = clock_mono_ns() + HOST_NS;
@@ -72,14 +71,13 @@ void row_reads_begin(struct row_reads *r, struct rpc *rpc, const struct coord *c
                      const Weft__V1__RowsRequest *q)
 {
     struct err e = {0};
-    Weft__V1__Storage s;
+    V1_NEW(Storage, storage, s);
     uint64_t conns[HOSTS];
     char name[32];
     if (r->n == READS_MAX) {
         rpc_finish(rpc, call, RPC_RESOURCE_EXHAUSTED, "too many clients read metrics");
         return;
     }
-    weft__v1__storage__init(&s);
     int n = coord_row_question(c, q->job, &s, conns, HOSTS, &e);
     if (n <= 0) {
         rpc_finish(rpc, call, n < 0 ? streams_error_code(&e) : RPC_FAILED_PRECONDITION,
@@ -113,8 +111,7 @@ bool row_reads_hear(struct row_reads *r, struct rpc *rpc, uint64_t conn,
             ask_next(r, rpc, k);
             return true;
         }
-        Weft__V1__RowsReply reply;
-        weft__v1__rows_reply__init(&reply);
+        V1_NEW(RowsReply, rows_reply, reply);
         reply.job = k->ask->rows_of;
         reply.text = d->rows;
         rpc_reply(rpc, k->call, &reply.base);

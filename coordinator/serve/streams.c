@@ -137,8 +137,7 @@ static bool send_events(struct streams *s, uint64_t call, const char *job, uint6
         return false;
     }
     for (size_t i = 0; i < n && sent; i++) {
-        Weft__V1__WatchUpdate update;
-        weft__v1__watch_update__init(&update);
+        V1_NEW(WatchUpdate, watch_update, update);
         update.event = events[i];
         sent = send_update(s, call, &update);
     }
@@ -149,8 +148,7 @@ void streams_watch(struct streams *s, uint64_t call, const Weft__V1__JobRequest 
 {
     struct arena a = {0};
     struct err e = {0};
-    Weft__V1__WatchUpdate first;
-    weft__v1__watch_update__init(&first);
+    V1_NEW(WatchUpdate, watch_update, first);
     first.status = coord_status(s->coord, q->job, &a, &e);
     if (!first.status) {
         rpc_finish(s->rpc, call, streams_error_code(&e), e.text);
@@ -176,8 +174,7 @@ void streams_watch(struct streams *s, uint64_t call, const Weft__V1__JobRequest 
 
 static void ask_host(struct streams *s, struct tail *t, uint64_t conn, int lines, bool stop)
 {
-    Weft__V1__LogAsk ask;
-    weft__v1__log_ask__init(&ask);
+    V1_NEW(LogAsk, log_ask, ask);
     ask.ask = t->ask;
     ask.job = t->job;
     ask.rank = t->rank;
@@ -185,8 +182,7 @@ static void ask_host(struct streams *s, struct tail *t, uint64_t conn, int lines
     ask.follow = t->follow;
     ask.attempt = t->attempt;
     ask.stop = stop;
-    Weft__V1__Down down;
-    weft__v1__down__init(&down);
+    V1_NEW(Down, down, down);
     down.body_case = WEFT__V1__DOWN__BODY_LOG;
     down.log = &ask;
     streams_send_down(s->rpc, conn, &down); // a host that is gone ends by streams_host_gone
@@ -305,8 +301,7 @@ void streams_chunk(struct streams *s, uint64_t conn, const char *host, const Wef
         struct tail *t = list_entry(it, struct tail, link);
         if (t->ask != c->ask || !was_asked(t, conn))
             continue; // who was not asked has nothing to say
-        Weft__V1__LogLines lines;
-        weft__v1__log_lines__init(&lines);
+        V1_NEW(LogLines, log_lines, lines);
         lines.rank = c->rank;
         lines.host = frame_text(host);
         lines.text = c->text;

@@ -7,9 +7,6 @@
 #include "common/base/protocol_rule.h"
 #include "worker/agent/agent_state.h"
 
-#define MESSAGE(name, Type, type) \
-    Weft__V1__##Type name;        \
-    weft__v1__##type##__init(&name)
 #define SEND_UP(CASE, member_, ptr)                                 \
     send_up(g,                                                      \
             &(Weft__V1__Up){.base = {&weft__v1__up__descriptor},    \
@@ -114,7 +111,7 @@ static Weft__V1__AttemptHere *describe_attempt(struct local_attempt *at, int64_t
 
 void send_hello(struct agent *g, struct agent_out *out)
 {
-    MESSAGE(m, Hello, hello);
+    V1_NEW(Hello, hello, m);
     m.host = g->about->host;
     m.incarnation = g->incarnation;
     m.cluster = frame_text(g->cluster);
@@ -145,7 +142,7 @@ void send_heartbeat(struct agent *g, int64_t now, struct agent_out *out)
 {
     if (g->state != AGENT_ATTACHED)
         return;
-    MESSAGE(m, Heartbeat, heartbeat);
+    V1_NEW(Heartbeat, heartbeat, m);
     m.seq = ++g->heartbeat_seq;
     m.ranks = arena_array(out->arena, Weft__V1__RankHere *, g->attempts.living + 1);
     for (int s = 0; s < g->attempts.nslots; s++)
@@ -174,7 +171,7 @@ void send_progress(struct agent *g, int64_t now, struct agent_out *out)
         return;
     list_for_each (it, &g->attempts.all) {
         struct local_attempt *at = list_entry(it, struct local_attempt, link);
-        MESSAGE(m, Progresses, progresses);
+        V1_NEW(Progresses, progresses, m);
         m.job = at->job;
         m.attempt = at->number;
         m.ranks = arena_array(out->arena, Weft__Rank__Progress *, at->nranks + 1);
@@ -192,7 +189,7 @@ void send_progress(struct agent *g, int64_t now, struct agent_out *out)
 void send_frame(struct agent *g, const struct local_attempt *at, int rank,
                 const Weft__Rank__Frame *f, struct agent_out *out)
 {
-    MESSAGE(m, RankFrame, rank_frame);
+    V1_NEW(RankFrame, rank_frame, m);
     m.job = at->job;
     m.attempt = at->number;
     m.rank = rank;
@@ -207,7 +204,7 @@ void send_end(struct agent *g, const struct attempt_rank *r, struct agent_out *o
 
 void send_reaped(struct agent *g, const char *job, uint64_t attempt, struct agent_out *out)
 {
-    MESSAGE(m, Reaped, reaped);
+    V1_NEW(Reaped, reaped, m);
     m.job = frame_text(job);
     m.attempt = attempt;
     m.incarnation = g->incarnation;
@@ -216,7 +213,7 @@ void send_reaped(struct agent *g, const char *job, uint64_t attempt, struct agen
 
 void send_leaving(struct agent *g, int64_t now, struct agent_out *out)
 {
-    MESSAGE(m, Leaving, leaving);
+    V1_NEW(Leaving, leaving, m);
     m.grace_ms = g->term_ns > now ? (g->term_ns - now) / CLOCK_MS : 0;
     SEND_UP(LEAVING, leaving, &m);
 }

@@ -68,8 +68,7 @@ static void note_end(struct agent *g, struct local_attempt *at, struct attempt_r
                      int signal, const char *why, const char *log)
 {
     char where[300] = "";
-    Weft__V1__RankEnd end;
-    weft__v1__rank_end__init(&end);
+    V1_NEW(RankEnd, rank_end, end);
     if (r->seen)
         page_view_text(&r->view, where, sizeof where);
     end.job = at->job;
