@@ -119,7 +119,8 @@ static int take_value(struct args *a, const struct verb *v, const struct flag_ro
     } else if (r->type == IS_REAL) {
         double x = strtod(value, &end);
         if (end == value || *end || !(x >= 0 && x <= 1e6)) {
-            snprintf(what, sizeof what, "%s takes a number from 0, not '%.60s'", r->name, value);
+            snprintf(what, sizeof what, "%s takes a number from 0 to 1000000, not '%.60s'", r->name,
+                     value);
             return usage(v, what);
         }
         if (x == 0 && r == &flag_rows[FLAG_TOP_P])

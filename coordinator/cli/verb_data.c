@@ -198,6 +198,12 @@ static int run_prepare(const struct verb *v, const struct args *a, struct prepar
         return code;
     }
     (a->json ? print_result_json : print_result)(p, &r);
+    if (r.damaged)
+        plain_error(
+            "weft data: %llu parts of the texts are no UTF-8 (the first of %s), and became "
+            "U+FFFD: text in another encoding is made UTF-8 by iconv, as iconv -f latin1 -t "
+            "utf-8",
+            (unsigned long long)r.damaged, r.damaged_in);
     return CLIENT_OK;
 }
 

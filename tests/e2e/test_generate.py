@@ -284,6 +284,7 @@ def test_a_tokenizer_that_is_not_the_trainings_is_refused(ckpt, tmp_path):
     (["--prompt", "x", "--context", "64"], "embed/positions"),
     (["--prompt", "x", "--tokenizer", "wordy"], "tokenizer wordy"),
     (["--prompt", "x", "--temperature", "warm"], "takes a number from 0"),
+    (["--prompt", "x", "--temperature", "1e30"], "takes a number from 0 to 1000000, not '1e30'"),
 ])  # fmt: skip
 def test_what_cannot_be_is_refused_before_any_rank_starts(ckpt, args, says):
     assert says in generate(ckpt, *args, code=2)

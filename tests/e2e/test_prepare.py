@@ -133,6 +133,18 @@ def test_standard_input_and_other_fields(place):
     assert end.code == 0 and tokens_of(place / "text", "train") == lines + b"\xff", end
 
 
+def test_text_of_another_encoding_is_said_to_be_one(place):
+    tokenizer = runs.pathlib.Path(__file__).resolve().parents[1] / "unit" / "tokenizers" / "gpt2.json"
+    (place / "good").write_text("café " * 9)
+    (place / "latin1").write_bytes("café ".encode("latin1") * 7)
+    end = prepare(place / "good", place / "latin1", "--tokenizer", tokenizer, "--out", place / "out")
+    assert end.code == 0 and f"7 parts of the texts are no UTF-8 (the first of {place / 'latin1'})" in end.err, end
+    end = prepare(place / "good", "--tokenizer", tokenizer, "--out", place / "whole")
+    assert end.code == 0 and not end.err, end
+    end = prepare(place / "latin1", "--out", place / "bytes")  # bytes are what they are
+    assert end.code == 0 and not end.err, end
+
+
 @pytest.mark.parametrize("args, says", [
     ([], "prepare takes texts (files, patterns, or - for standard input) and --out DIR"),
     (["in.jsonl"], "prepare takes texts (files, patterns, or - for standard input) and --out DIR"),

@@ -18,6 +18,7 @@
 #include "common/base/heap.h"
 #include "common/base/json.h"
 #include "common/base/rand.h"
+#include "common/base/utf8.h"
 #include "common/data/prepare/conveyor.h"
 #include "common/data/prepare/journal.h"
 #include "common/data/prepare/shards.h"
@@ -38,6 +39,7 @@ struct work {
     bool made;       // the folder was not there
     bool begun;      // nothing is in it but what this process makes
     bool kept;       // its journal has shards
+    struct prepare_result *result;
 };
 
 bool prepare_is_val(double fraction, uint64_t document)
@@ -70,7 +72,7 @@ struct encoder {
 
 struct encoded { // of a batch, for each split
     struct buf ids[TOKEN_SPLITS], marks[TOKEN_SPLITS];
-    uint64_t documents;
+    uint64_t documents, damaged;
 };
 
 static void *encoder_new(void *context)
@@ -114,6 +116,20 @@ static void put_ids(struct buf *out, const struct token_ids *ids, enum array_typ
     out->len += ids->n * sizeof(uint16_t);
 }
 
+// The parts of a text that a tokenizer reads as U+FFFD.
+static uint64_t count_damage(const char *s, size_t bytes)
+{
+    uint64_t damaged = 0;
+    for (size_t i = 0, n, whole; i < bytes; i += n) {
+        n = 1;
+        if ((unsigned char)s[i] < 0x80)
+            continue;
+        n = utf8_part(s + i, bytes - i, &whole);
+        damaged += n != whole;
+    }
+    return damaged;
+}
+
 static int encode_batch(void *thread, const struct batch *b, void *result, struct err *e)
 {
     struct encoder *n = thread;
@@ -124,7 +140,9 @@ static int encode_batch(void *thread, const struct batch *b, void *result, struc
         buf_reset(&r->ids[split]);
         buf_reset(&r->marks[split]);
     }
-    r->documents = 0;
+    r->documents = r->damaged = 0;
+    if (!b->source->lines && tokenizer_is_file(tokenizer_identity(p->t)))
+        r->damaged = count_damage(buf_str(&b->text), b->text.len);
     for (;;) {
         int rc = batch_document(b, p->field, &n->line, &doc, e);
         if (rc || !doc.text)
@@ -190,6 +208,9 @@ static int take_encoded(void *context, const struct batch *b, void *result, stru
         w->report.tokens += ids->len / size;
     }
     w->report.documents += r->documents;
+    if (r->damaged && !w->result->damaged)
+        snprintf(w->result->damaged_in, sizeof w->result->damaged_in, "%s", b->name);
+    w->result->damaged += r->damaged;
     w->report.taken = b->taken;
     w->journal.at = b->to;
     w->journal.stream = b->stream;
@@ -410,7 +431,7 @@ static int convert(struct work *w, struct err *e)
 
 int prepare_run(const struct prepare *p, struct prepare_result *r, struct err *e)
 {
-    struct work w = {.p = p, .dir = -1};
+    struct work w = {.p = p, .dir = -1, .result = r};
     PRE(p->threads >= 1 && p->shard_tokens >= 1 && p->shard_tokens <= INT32_MAX);
     PRE(p->val_fraction == 0 || (p->val_fraction >= PREPARE_VAL_LEAST && p->val_fraction < 1));
     PRE(p->end >= 0 && p->end < tokenizer_vocab(p->t));

@@ -45,8 +45,10 @@ struct prepare_result {
     struct token_shard sum[TOKEN_SPLITS]; // tokens, documents, bytes
     int shards[TOKEN_SPLITS];
     enum array_type type;
-    bool found_done; // an earlier run had done it all
-    bool kept;       // after a failure: the folder holds work that the same command continues
+    bool found_done;      // an earlier run had done it all
+    bool kept;            // after a failure: the folder holds work that the same command continues
+    uint64_t damaged;     // parts of texts that were no UTF-8, which the tokenizer read as U+FFFD
+    char damaged_in[200]; // the first input that had some
 };
 
 // After a failure the folder holds what was kept of the work or, where that is nothing, is as it was.
