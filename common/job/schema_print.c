@@ -123,30 +123,6 @@ static int read_rows(const struct model_text *t, struct arena *a, const struct m
     return model_rows(*p, a, rows);
 }
 
-static void print_text_programs(struct arena *a, struct buf *to)
-{
-    for (const struct model_text *t = model_texts; t->name; t++) {
-        const struct model_program *p;
-        struct schema_row *rows;
-        int n = read_rows(t, a, &p, &rows);
-        buf_printf(to, "\nmodel.program: %s\n%s\n", t->name, model_title(p, a));
-        for (int i = 0; i < n; i++)
-            print_text_row(&rows[i], a, to);
-    }
-}
-
-static void print_markdown_programs(struct arena *a, struct buf *to)
-{
-    for (const struct model_text *t = model_texts; t->name; t++) {
-        const struct model_program *p;
-        struct schema_row *rows;
-        int n = read_rows(t, a, &p, &rows);
-        buf_printf(to, "\n## `program: %s`\n%s\n\n" MARKDOWN_HEAD, t->name, model_title(p, a));
-        for (int i = 0; i < n; i++)
-            print_markdown_row(&rows[i], a, to);
-    }
-}
-
 static void print_json_table(const struct schema *schema, struct buf *to)
 {
     struct json_out w;
@@ -186,18 +162,23 @@ void job_schema_print(const struct schema *schema, enum job_schema_form form, st
         print_json_table(schema, to);
         return;
     }
+    const bool markdown = form == JOB_SCHEMA_MARKDOWN;
+    void (*const print_row)(const struct schema_row *, struct arena *, struct buf *) =
+        markdown ? print_markdown_row : print_text_row;
     struct arena a = {0};
     size_t offset = 0;
-    if (form == JOB_SCHEMA_MARKDOWN)
-        buf_puts(to, MARKDOWN_HEAD);
+    buf_puts(to, markdown ? MARKDOWN_HEAD : "");
     for (int i = 0; i < schema_rows(schema); i++)
-        if (form == JOB_SCHEMA_MARKDOWN)
-            print_markdown_row(schema_row(schema, i, &offset), &a, to);
-        else
-            print_text_row(schema_row(schema, i, &offset), &a, to);
-    if (form == JOB_SCHEMA_MARKDOWN)
-        print_markdown_programs(&a, to);
-    else
-        print_text_programs(&a, to);
+        print_row(schema_row(schema, i, &offset), &a, to);
+    for (const struct model_text *t = model_texts; t->name; t++) {
+        const struct model_program *p;
+        struct schema_row *rows;
+        int n = read_rows(t, &a, &p, &rows);
+        buf_printf(
+            to, markdown ? "\n## `program: %s`\n%s\n\n" MARKDOWN_HEAD : "\nmodel.program: %s\n%s\n",
+            t->name, model_title(p, &a));
+        for (int i = 0; i < n; i++)
+            print_row(&rows[i], &a, to);
+    }
     arena_clear(&a);
 }
