@@ -281,8 +281,10 @@ int allocation_read(allocation_get *get, void *ctx, struct allocation *out, stru
     if (out->kind == ALLOCATION_NONE && (index >= 0 || size > 1))
         out->kind = ALLOCATION_OTHER;
     if (out->kind == ALLOCATION_NONE) {
+        int64_t of_mpi; // which sets neither RANK nor WORLD_SIZE
         *out->text = 0;
-        return 0;
+        rc = get_number(&r, "OMPI_COMM_WORLD_SIZE", 1, ALLOCATION_MAX, &of_mpi);
+        return rc || of_mpi <= 1 ? rc : refuse_launchers(&r);
     }
     rc = refuse_launchers(&r);
     rc = rc ? rc : refuse_locals(&r);

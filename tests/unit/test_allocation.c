@@ -154,6 +154,7 @@ static void contradictions_are_refused(void **state)
         {"RANK=0 WORLD_SIZE=2 LOCAL_WORLD_SIZE=2", "LOCAL_WORLD_SIZE"},
         {"RANK=0 WORLD_SIZE=2 TORCHELASTIC_RUN_ID=x", "torchrun"},
         {"RANK=0 WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=0", "mpirun"},
+        {"OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_LOCAL_RANK=0", "mpirun"},
         {"RANK=99999999999999999999 WORLD_SIZE=2", "RANK"},
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
