@@ -46,7 +46,8 @@ static int collect_matches(DIR *dir, const char *folder, const char *name, struc
     return errno;
 }
 
-bool pattern_is_one(const char *path)
+// Whether the text has a character that makes it a pattern.
+static bool is_pattern(const char *path)
 {
     return path[strcspn(path, special)] != 0;
 }
@@ -59,12 +60,12 @@ int pattern_files(const char *root, const char *path, struct arena *a, const cha
     int fd = -1;
     *n = 0;
     *files = NULL;
-    if (!pattern_is_one(path) || is_there(root, path)) {
+    if (!is_pattern(path) || is_there(root, path)) {
         *files = arena_array(a, const char *, 1);
         (*files)[(*n)++] = path;
         return 0;
     }
-    if (pattern_is_one(folder))
+    if (is_pattern(folder))
         return err_set(e, ERR_INVALID,
                        "%s: a pattern stands in a folder's name: only the last "
                        "part of a path may be one",

@@ -43,7 +43,8 @@ void parser_fail(struct parser *p, const char *wanted)
                    t->text);
 }
 
-bool parser_sees_colon(const struct parser *p)
+// A ':' at the end of the line, as Python has it.
+static bool sees_colon(const struct parser *p)
 {
     return parser_sees(p, ":") && p->token[1].kind == TOKEN_NEWLINE;
 }
@@ -121,7 +122,7 @@ void parser_skip_block(struct parser *p)
 
 void parser_end_line(struct parser *p, bool block)
 {
-    if (!p->lost && parser_sees_colon(p)) {
+    if (!p->lost && sees_colon(p)) {
         model_error_at(p->errs, p->token->at,
                        "no ':' ends a line here: deeper lines follow as they are");
         p->lost = true;
@@ -283,7 +284,7 @@ static struct expr *parse_named(struct parser *p)
         parse_arguments(p, e, ")");
         return e;
     }
-    if (e->path.n && !parser_sees_colon(p) && parser_takes(p, ":")) {
+    if (e->path.n && !sees_colon(p) && parser_takes(p, ":")) {
         e->kind = EXPR_SCOPE;
         e->arg = arena_new(p->arena, struct expr *);
         e->arg[e->n++] = parse_postfix(p);

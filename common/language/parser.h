@@ -19,7 +19,6 @@ struct parser {
 
 bool parser_sees(const struct parser *p, const char *text); // the next is this sign or name
 bool parser_takes(struct parser *p, const char *text);      // and it is read, if it is
-bool parser_sees_colon(const struct parser *p); // a ':' at the end of the line, as Python has it
 void parser_wants(struct parser *p, const char *text);
 const char *parser_name(struct parser *p, const char *what);
 void parser_fail(struct parser *p, const char *wanted); // "WANTED is missing before TOKEN"

@@ -73,10 +73,10 @@ double tick_place(const struct axis *a, int tick)
     return place_between(a, a->tick[tick]);
 }
 
-double axis_place(const struct axis *a, double v)
+// NaN where it cannot be drawn.
+static double find_place(const struct axis *a, double v)
 {
-    double at = a->log ? log10(v) : v;
-    return place_between(a, at);
+    return place_between(a, a->log ? log10(v) : v);
 }
 
 const char *axis_label(const struct axis *a, double v, char out[32])
@@ -111,7 +111,7 @@ static size_t put_column(const struct curve *v, const struct axis *x, const stru
     for (int i = 0; i < 4; i++)
         if (i == 0 || order[i] > order[i - 1])
             out[n++] =
-                (struct chart_point){axis_place(x, v->x[order[i]]), axis_place(y, v->y[order[i]])};
+                (struct chart_point){find_place(x, v->x[order[i]]), find_place(y, v->y[order[i]])};
     return n;
 }
 
@@ -126,7 +126,7 @@ size_t chart_thin(const struct chart *c, int i, const struct axis *x, const stru
     for (size_t k = 0; k < v->n; k++) {
         if (!is_drawn(c, v->y[k]))
             continue;
-        int column = (int)(axis_place(x, v->x[k]) * (columns - 1));
+        int column = (int)(find_place(x, v->x[k]) * (columns - 1));
         if (column != at) {
             n += at >= 0 ? put_column(v, x, y, &held, points + n) : 0;
             held = (struct column){k, k, k, k};

@@ -36,8 +36,7 @@ struct axis {
 };
 // False: no curve has a point that can be drawn.
 bool chart_axes(const struct chart *c, struct axis *x, struct axis *y);
-// Where v lies between the ends of the axis, 0 to 1; NaN where it cannot be drawn.
-double axis_place(const struct axis *a, double v);
+// Where a tick lies between the ends of the axis, 0 to 1.
 double tick_place(const struct axis *a, int tick);
 // "0.002", "1e-05", "12k": in the digits that the ticks of this axis need.
 const char *axis_label(const struct axis *a, double v, char out[32]);
