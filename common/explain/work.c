@@ -35,11 +35,11 @@ static bool is_product(const struct node *n)
     return n->kind == NODE_OP && !n->again && op_row(n->op)->flops;
 }
 
-static double count_flops(const struct graph *g, const struct mesh *m)
+static double count_flops(const struct graph *g)
 {
     double total = 0;
     for (int i = 0; i < g->nnodes; i++)
-        total += is_product(&g->nodes[i]) ? node_flops(g, m, &g->nodes[i]) : 0;
+        total += is_product(&g->nodes[i]) ? node_flops(g, NULL, &g->nodes[i]) : 0;
     return total;
 }
 
@@ -75,7 +75,7 @@ struct work work_count(const struct compiled *c, const struct graph *cut)
             dense_on[a] += split >> a & 1 ? 0 : other;
         }
     }
-    double whole = count_flops(c->global[PROGRAM_TRAIN], NULL);
+    double whole = count_flops(c->global[PROGRAM_TRAIN]);
     double together = all * mesh_ranks(m) / c->nstages;
     return (struct work){.utilisation = together > 0 ? whole / together : 1,
                          .repeated = find_axes_above(m, on, all * REPEATED_PERCENT / 100),

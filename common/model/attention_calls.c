@@ -198,7 +198,7 @@ struct term call_attention(struct builder *b, const struct term *arg)
         return (struct term){0};
     if (draws_drops(&b->draws, rate)) {
         in[n++] = draws_step(&b->draws);
-        attr.draw = draws_site(&b->draws, draw_path(b, "dropout"), rate);
+        attr.draw = draws_site(&b->draws, draw_path(b), rate);
     }
     build_at_like(b, in[Q]);
     return term_value(attention(b->g, n, in, &attr));

@@ -58,7 +58,7 @@ struct term call_swap(struct builder *b, const struct term *arg);
 struct term call_f32(struct builder *b, const struct term *arg);
 struct term call_compute(struct builder *b, const struct term *arg);
 
-// A draw's path: the scope's, or the parameter's it is of, or the part's of the model.
-const char *draw_path(struct builder *b, const char *leaf);
+// A dropout's path: the scope's, or the parameter's it is of, or the part's of the model.
+const char *draw_path(struct builder *b);
 // Whether a share can be dropped; else the fault is reported.
 bool draw_rate_fits(struct builder *b, double rate);

@@ -131,15 +131,15 @@ struct term call_rmsnorm_shift(struct builder *b, const struct term *arg)
 
 // ---- draws -------------------------------------------------------------------------------------
 
-const char *draw_path(struct builder *b, const char *leaf)
+const char *draw_path(struct builder *b)
 {
     static int here;
     const char *of = b->drawn ? b->drawn : b->prefix;
     if (!*of)
         of = b->past_layers ? "head" : "embed";
-    const char *path = arena_printf(b->arena, "%s/%s", of, leaf);
+    const char *path = arena_printf(b->arena, "%s/dropout", of);
     if (b->dropped && map_get(&b->sites, path))
-        path = arena_printf(b->arena, "%s/%s", b->dropped, leaf);
+        path = arena_printf(b->arena, "%s/dropout", b->dropped);
     if (map_put(&b->sites, path, &here))
         build_fail(b, "two draws are called %s: NAME: dropout(…) names one apart", path);
     return path;
@@ -164,7 +164,7 @@ struct term call_dropout(struct builder *b, const struct term *arg)
         return term_value(x);
     if (b->g->values[x].shape.n == 0)
         return build_fail(b, "a single number is dropped: try a value with dimensions");
-    const char *path = draw_path(b, "dropout");
+    const char *path = draw_path(b);
     int positions = draws_want_positions(b->g, x) ? input_positions(b) : -1;
     build_at_like(b, x);
     return term_value(b->failed ? 0 : draws_dropout(&b->draws, x, positions, path, rate));

@@ -47,8 +47,7 @@ struct term call_top(struct builder *b, const struct term *arg)
     build_at_like(b, s);
     if (bias >= 0)
         by = add(b->g, s, bias);
-    struct term w =
-        term_value(experts_top(b->g, s, by, DIM_CHOICE, (int64_t)arg[1].number.value, &ids));
+    struct term w = term_value(experts_top(b->g, s, by, (int64_t)arg[1].number.value, &ids));
     w.nvalues = 2;
     return w;
 }

@@ -158,7 +158,7 @@ int tls_ca_issue(const char *dir, const struct tls_issue *what, const char *dir_
         return err_set(e, ERR_INVALID, "'%.80s' is no name for a certificate", name);
     if (what->hosts > 1 && strcmp(role, "worker") != 0)
         return err_set(e, ERR_INVALID, "a number of hosts is for a worker's certificate");
-    int rc = tls_pair_read(dir, "ca", &ca, e);
+    int rc = tls_pair_read(dir, &ca, e);
     if (rc)
         return rc;
     rc = folder_make(dir_out, e);
@@ -171,7 +171,7 @@ int tls_ca_issue(const char *dir, const struct tls_issue *what, const char *dir_
 int tls_ca_renew_server(const char *dir, const char *const *sans, int nsans, struct err *e)
 {
     struct tls_pair ca;
-    int rc = tls_pair_read(dir, "ca", &ca, e);
+    int rc = tls_pair_read(dir, &ca, e);
     if (rc)
         return rc;
     rc = write_server(&ca, dir, sans, nsans, e);

@@ -308,21 +308,18 @@ int tls_files_write(const char *dir, const char *name, const char *key_pem, cons
     return folder_write(dir, file, cert_pem, FOLDER_DURABLE, e);
 }
 
-int tls_pair_read(const char *dir, const char *name, struct tls_pair *out, struct err *e)
+int tls_pair_read(const char *dir, struct tls_pair *out, struct err *e)
 {
-    char cert_file[TLS_NAME_MAX + 8], key_file[TLS_NAME_MAX + 8];
     struct buf key = {0}, cert = {0};
     *out = (struct tls_pair){0};
-    snprintf(cert_file, sizeof cert_file, "%s.pem", name);
-    snprintf(key_file, sizeof key_file, "%s.key", name);
-    int rc = tls_file_read(dir, cert_file, &cert, e);
+    int rc = tls_file_read(dir, "ca.pem", &cert, e);
     rc = rc ? rc : tls_cert_parse(buf_str(&cert), &out->cert, e);
-    rc = rc ? rc : tls_file_read(dir, key_file, &key, e);
+    rc = rc ? rc : tls_file_read(dir, "ca.key", &key, e);
     rc = rc ? rc : tls_key_parse(buf_str(&key), &out->key, e);
     if (!rc && X509_check_private_key(out->cert, out->key) != 1)
         rc = tls_failed(e, ERR_DATA, "key and certificate are no pair");
     if (rc) {
-        err_wrap(e, "%s/%s", dir, name);
+        err_wrap(e, "%s/ca", dir);
         tls_pair_clear(out);
     }
     tls_wipe(&key);

@@ -58,7 +58,8 @@ int tls_file_read(const char *dir, const char *name, struct buf *out, struct err
 // DIR/NAME.key, then DIR/NAME.pem.
 int tls_files_write(const char *dir, const char *name, const char *key_pem, const char *cert_pem,
                     struct err *e);
-int tls_pair_read(const char *dir, const char *name, struct tls_pair *out, struct err *e);
+// DIR/ca.pem and DIR/ca.key.
+int tls_pair_read(const char *dir, struct tls_pair *out, struct err *e);
 // Gives the name to this key, durably and for good (DIR/names). ERR_REFUSED: another key has it.
 int tls_name_give(const char *dir, const char *name, EVP_PKEY *key, struct err *e);
 int tls_name_check(const char *dir, const char *name, EVP_PKEY *key,

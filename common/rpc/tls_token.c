@@ -213,10 +213,10 @@ static int use_up_token(const char *dir, const struct tls_request *q, EVP_PKEY *
 
 // ---- signing ----
 
-static bool read_request_name(X509_REQ *req, char *out, size_t size)
+static bool read_request_name(X509_REQ *req, char out[TLS_NAME_MAX])
 {
     X509_NAME *subject = X509_REQ_get_subject_name(req);
-    int n = X509_NAME_get_text_by_NID(subject, NID_commonName, out, (int)size);
+    int n = X509_NAME_get_text_by_NID(subject, NID_commonName, out, TLS_NAME_MAX);
     return n > 0 && (size_t)n == strlen(out) && tls_name_ok(out);
 }
 
@@ -234,7 +234,7 @@ static int read_request(const char *pem, X509_REQ **out, char name[TLS_NAME_MAX]
         rc = refuse_token(e, "the request's key is not of P-256");
     else if (X509_REQ_verify(req, key) != 1)
         rc = tls_failed(e, ERR_REFUSED, "the request's signature is wrong");
-    else if (!read_request_name(req, name, TLS_NAME_MAX))
+    else if (!read_request_name(req, name))
         rc = refuse_token(e, "the request's name is no name for a certificate");
     *out = rc ? NULL : req;
     if (rc)
@@ -268,8 +268,7 @@ int tls_token_sign(const char *dir, const struct tls_request *q, int64_t now_s, 
     struct join_token token;
     X509_REQ *req = NULL;
     int rc = read_request(q->csr_pem, &req, name, e);
-    rc = rc ? rc
-            : tls_pair_read(dir, "ca", &pair, e); // before the token, which a failure must not cost
+    rc = rc ? rc : tls_pair_read(dir, &pair, e); // before the token, which a failure must not cost
     if (!rc)
         rc = use_up_token(dir, q, X509_REQ_get0_pubkey(req), name, now_s, &token, e);
     if (!rc)

@@ -171,7 +171,7 @@ static inline int moe_experts(struct moe_build *b, int y)
         bias = moe_param(b, "moe/bias", DIMS(DIM_ROUTER), 1);
         by = add(g, s, bias);
     }
-    int w = experts_top(g, s, by, DIM_CHOICE, moe.choices, &ids);
+    int w = experts_top(g, s, by, moe.choices, &ids);
     int total = sum(g, w, DIMS(DIM_BATCH, DIM_SEQ), 1, DT_NONE);
     w = graph_like(g, OP_DIV, 2, (int[]){w, total}, w);
     struct experts_dealing how = {

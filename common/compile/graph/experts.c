@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-int experts_top(struct graph *g, int x, int by, enum dim dim, int64_t k, int *ids)
+int experts_top(struct graph *g, int x, int by, int64_t k, int *ids)
 {
     struct value v = g->values[x];
     int last = v.shape.n - 1;
@@ -13,7 +13,7 @@ int experts_top(struct graph *g, int x, int by, enum dim dim, int64_t k, int *id
                             last < 0 ? 1LL : (long long)v.shape.dim[last]);
     if (g->failed)
         return 0;
-    v.dims[last] = dim;
+    v.dims[last] = DIM_CHOICE;
     v.shape.dim[last] = k;
     struct op_output made = {v.shape.n, v.dims, v.shape.dim, DT_F32}, places = made;
     places.dtype = DT_I32;

@@ -2,7 +2,7 @@
 // A mixture of experts as one writes it: which experts a token chooses, which places it gets there,
 // and its way to them and back.
 //
-//   w = experts_top(g, s, by, dim, k, &ids)         the k best scores of each token, and whose they are
+//   w = experts_top(g, s, by, k, &ids)              the k best scores of each token, and whose they are
 //   slot = experts_slots(g, &how, ids, w, at, &n)   its place with each; how often each was chosen
 //   e = experts_dispatch(g, x, slot)                [group, expert, capacity, width]
 //   y = experts_combine(g, e, slot, w)              [batch, seq, width]
@@ -13,7 +13,7 @@
 
 // x: [.., n], f32. The result and *ids are [.., k], `dim` their last dimension. `by`: what is
 // compared, like x, −1: x itself.
-int experts_top(struct graph *g, int x, int by, enum dim dim, int64_t k, int *ids);
+int experts_top(struct graph *g, int x, int by, int64_t k, int *ids);
 
 // The capacity of an expert in a group: ⌊tokens of it · factor / experts⌋, or with a factor of 0 all
 // of them, so that nothing is dropped.

@@ -62,7 +62,7 @@ static int read_until(struct documents *d, size_t bytes, struct err *e)
     while (!d->ended && d->rest.len < bytes) {
         size_t got;
         buf_reserve(&d->rest, INPUT_BUFFER);
-        int rc = input_read(&d->input, d->rest.data + d->rest.len, INPUT_BUFFER, &got, e);
+        int rc = input_read(&d->input, d->rest.data + d->rest.len, &got, e);
         if (rc)
             return rc;
         d->rest.len += got;

@@ -149,17 +149,16 @@ static int refuse_damage(const struct input *in, const char *what, struct err *e
                    (unsigned long long)input_place(in), names[in->packing], what);
 }
 
-static int unpack_gzip(struct input *in, void *to, size_t size, size_t *got, struct err *e)
+static int unpack_gzip(struct input *in, void *to, size_t *got, struct err *e)
 {
     z_stream *z = &in->gzip;
     z->next_in = in->buffer + in->at;
     z->avail_in = (uInt)(in->end - in->at);
     z->next_out = to;
-    z->avail_out = size > INPUT_BUFFER ? INPUT_BUFFER : (uInt)size;
-    size_t room = z->avail_out;
+    z->avail_out = INPUT_BUFFER;
     int rc = inflate(z, Z_NO_FLUSH);
     in->at = in->end - z->avail_in;
-    *got = room - z->avail_out;
+    *got = INPUT_BUFFER - z->avail_out;
     in->within = rc != Z_STREAM_END;
     if (rc == Z_STREAM_END)
         inflateReset(z);
@@ -168,10 +167,10 @@ static int unpack_gzip(struct input *in, void *to, size_t size, size_t *got, str
     return 0;
 }
 
-static int unpack_zstd(struct input *in, void *to, size_t size, size_t *got, struct err *e)
+static int unpack_zstd(struct input *in, void *to, size_t *got, struct err *e)
 {
     ZSTD_inBuffer from = {in->buffer, in->end, in->at};
-    ZSTD_outBuffer out = {to, size, 0};
+    ZSTD_outBuffer out = {to, INPUT_BUFFER, 0};
     size_t rc = ZSTD_decompressStream(in->zstd, &out, &from);
     in->at = from.pos;
     *got = out.pos;
@@ -179,7 +178,7 @@ static int unpack_zstd(struct input *in, void *to, size_t size, size_t *got, str
     return ZSTD_isError(rc) ? refuse_damage(in, ZSTD_getErrorName(rc), e) : 0;
 }
 
-int input_read(struct input *in, void *to, size_t size, size_t *got, struct err *e)
+int input_read(struct input *in, void *to, size_t *got, struct err *e)
 {
     int rc = refuse_stopped(in, e);
     *got = 0;
@@ -193,12 +192,12 @@ int input_read(struct input *in, void *to, size_t size, size_t *got, struct err 
         if (empty && !in->within)
             return 0;
         if (in->packing == INPUT_PLAIN) {
-            *got = in->end - in->at < size ? in->end - in->at : size;
+            *got = in->end - in->at;
             memcpy(to, in->buffer + in->at, *got);
             in->at += *got;
             return 0;
         }
-        rc = (in->packing == INPUT_GZIP ? unpack_gzip : unpack_zstd)(in, to, size, got, e);
+        rc = (in->packing == INPUT_GZIP ? unpack_gzip : unpack_zstd)(in, to, got, e);
         if (!rc && empty && !*got && in->within)
             return refuse_damage(in, "the file ends here, within what is packed: it is cut off", e);
     }

@@ -36,8 +36,8 @@ struct input {
 // nothing to close.
 int input_open(struct input *in, const char *path, const char *field, const atomic_bool *stop,
                struct err *e);
-// *got = 0: the text has ended. ERR_DATA: damaged or cut off.
-int input_read(struct input *in, void *to, size_t size, size_t *got, struct err *e);
+// At most INPUT_BUFFER bytes. *got = 0: the text has ended. ERR_DATA: damaged or cut off.
+int input_read(struct input *in, void *to, size_t *got, struct err *e);
 int input_seek(struct input *in, uint64_t byte, struct err *e); // of a regular file, not packed
 uint64_t input_place(const struct input *in); // how many bytes of the file were unpacked
 void input_close(struct input *in);           // a zeroed or closed one is fine
