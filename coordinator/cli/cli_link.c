@@ -89,6 +89,24 @@ static const char *advise_refused(const struct cli_link *l, const struct meaning
                : m->todo;
 }
 
+static bool is_about_job(const struct verb *v)
+{
+    return strcmp(v->args, "JOB") == 0 || strcmp(v->args, "JOB…") == 0;
+}
+
+// Where there is no coordinator a name was perhaps to be that of a `weft run` of this folder.
+static const char *advise_runs(const struct cli_link *l, const char *todo, struct buf *out)
+{
+    struct buf names = {0};
+    if (!l->folder && is_about_job(l->verb))
+        record_list(".", &names);
+    if (names.len)
+        buf_printf(out, "name a `weft run` of this folder (%s), or a coordinator: %s",
+                   buf_str(&names), todo);
+    buf_clear(&names);
+    return out->len ? buf_str(out) : todo;
+}
+
 int cli_link_explain(const struct cli_link *l, enum rpc_code code, const char *text)
 {
     const struct meaning *m = find_meaning(code);
@@ -111,10 +129,13 @@ int cli_link_explain(const struct cli_link *l, enum rpc_code code, const char *t
     // A port that speaks TLS hangs up on a client that does not, and gRPC says no more than
     // that.
     bool bare = m->exit == CLIENT_AWAY && !l->secure && strncmp(l->address, "unix:", 5) != 0;
-    complain(l->verb, what, where,
-             bare ? "if it wants certificates name their folder with --tls or WEFT_TLS; else start "
-                    "it, or see `weft doctor`"
-                  : advise_refused(l, m, text));
+    const char *todo =
+        bare ? "if it wants certificates name their folder with --tls or WEFT_TLS; else start "
+               "it, or see `weft doctor`"
+             : advise_refused(l, m, text);
+    struct buf runs = {0};
+    complain(l->verb, what, where, m->code == RPC_UNAVAILABLE ? advise_runs(l, todo, &runs) : todo);
+    buf_clear(&runs);
     return m->exit;
 }
 
@@ -260,8 +281,7 @@ static void exit_interrupted(int sig)
 static const char *find_run_here(const struct verb *v, const struct args *a, char out[PATH_MAX])
 {
     const char *named = getenv("WEFT_COORDINATOR");
-    bool about_job = strcmp(v->args, "JOB") == 0 || strcmp(v->args, "JOB…") == 0;
-    if (a->coordinator || (named && *named) || !about_job || a->npos != 1 ||
+    if (a->coordinator || (named && *named) || !is_about_job(v) || a->npos != 1 ||
         !folder_name_ok(a->pos[0]) || !record_is_there(".", a->pos[0]))
         return NULL;
     snprintf(out, PATH_MAX, ".weft/%s", a->pos[0]);

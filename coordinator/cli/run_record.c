@@ -77,6 +77,24 @@ bool record_is_there(const char *base_dir, const char *name)
            access(path, F_OK) == 0;
 }
 
+void record_list(const char *base_dir, struct buf *out)
+{
+    enum { HANDFUL = 5 };
+    char weft[PATH_MAX];
+    struct dirent **all;
+    int shown = 0, n = (size_t)snprintf(weft, sizeof weft, "%s/.weft", base_dir) < sizeof weft
+                           ? scandir(weft, &all, NULL, alphasort)
+                           : -1;
+    for (int i = 0; i < n; i++) {
+        const char *name = all[i]->d_name;
+        if (shown <= HANDFUL && folder_name_ok(name) && record_is_there(base_dir, name))
+            buf_printf(out, "%s%s", out->len ? ", " : "", shown++ < HANDFUL ? name : "…");
+        free(all[i]);
+    }
+    if (n >= 0)
+        free(all);
+}
+
 bool record_find_store(const char *base_dir, const char *name, char out[4096])
 {
     struct record *r = heap_alloc(sizeof *r);

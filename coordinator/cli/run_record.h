@@ -20,6 +20,7 @@
 #include <stdint.h>
 
 #include "common/base/arena.h"
+#include "common/base/buf.h"
 #include "common/base/err.h"
 #include "common/base/id.h"
 
@@ -33,6 +34,8 @@ struct record {
 
 // Whether a record is there, as long as nobody holds the folder. Makes nothing.
 bool record_is_there(const char *base_dir, const char *name);
+// The names of those that are there, by the alphabet, up to a handful: "a, b, …". Empty: there is none.
+void record_list(const char *base_dir, struct buf *out);
 // The checkpoint folder of the job that was started here by this name, from "./" on where it lies beside
 // the job file. False: nothing is known of it. Takes no lock, and makes nothing.
 bool record_find_store(const char *base_dir, const char *name, char out[4096]);

@@ -90,6 +90,8 @@ def test_in_the_folder_of_a_run_verbs_find_it_by_its_name_alone(finished):
     assert refused.code == 4 and "of the `weft run` in this folder" in refused.err and "it has succeeded" in refused.err, refused
     away = here(finished, "why", "test", WEFT_COORDINATOR=f"unix:{finished.place}/none")
     assert away.code == 3, away
+    slip = here(finished, "why", "tset", WEFT_COORDINATOR=f"unix:{finished.place}/none")
+    assert slip.code == 3 and "to do: name a `weft run` of this folder (test), or a coordinator: " in slip.err, slip
 
 
 def test_a_finished_run_says_its_result_again(finished):
