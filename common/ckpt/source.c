@@ -4,6 +4,7 @@
 //   SOURCE   {"folder": "/ckpt/base-0123abcd", "attempt": 2, "step": 200, "sha256": "…"}
 #include "common/ckpt/source.h"
 
+#include <fcntl.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,6 +55,15 @@ static int open_entry(struct load *l, const struct store *s, const struct store_
     return rc;
 }
 
+// A folder without checkpoints may be what others wrote, or a checkpoint that was renamed.
+static void explain_none(const struct store *s, struct err *e)
+{
+    if (!faccessat(s->fd, "config.json", F_OK, 0))
+        err_wrap(e, "`weft import` makes a checkpoint of what transformers wrote");
+    else if (!faccessat(s->fd, "MANIFEST.json", F_OK, 0))
+        err_wrap(e, "a checkpoint keeps its name, such as step-00000200.a1");
+}
+
 int source_open(struct load *l, const char *root, const char *path, int64_t step, struct arena *a,
                 struct manifest_source *pin, struct err *e)
 {
@@ -75,6 +85,8 @@ int source_open(struct load *l, const char *root, const char *path, int64_t step
     if (!rc)
         rc = one ? open_entry(l, &s, &id, e)
                  : load_open_newest(l, &s, load_check_heads, NULL, NULL, e);
+    if (rc == ERR_NOTFOUND && s.fd >= 0 && !one)
+        explain_none(&s, e);
     if (!rc)
         *pin = (struct manifest_source){arena_strdup(a, s.path), l->manifest.attempt,
                                         l->manifest.step, arena_strdup(a, l->digest)};

@@ -376,6 +376,15 @@ def test_the_imported_job_is_whole(llama):
     assert "parameters: 9392" in weft("plan", llama.out / "job.yaml")
 
 
+def test_what_is_no_checkpoint_yet_or_no_more_is_told_what_to_do(llama):
+    err = weft("generate", llama.dir, "--prompt", "1", code=2)
+    assert "`weft import` makes a checkpoint of what transformers wrote: " in err, err
+    weft("import", llama.dir, "--out", llama.out)
+    (llama.out / "step-00000000.a1").rename(llama.out / "mine")
+    err = weft("generate", llama.out / "mine", "--prompt", "1", code=2)
+    assert "a checkpoint keeps its name, such as step-00000200.a1: " in err, err
+
+
 def test_a_training_begins_with_it_and_what_it_makes_is_exported(llama, tmp_path):
     weft("import", llama.dir, "--out", tmp_path / "base")
     (np.arange(5000) * 7 % 21).astype(np.uint16).tofile(tmp_path / "train.tokens")
