@@ -156,7 +156,8 @@ static const char *refuse_beginning(const struct attempt *at)
     const struct commit *m = leader_commit(at->leader);
     for (int i = 0; i < m->n; i++)
         if (m->records[i].state == COMMIT_COMMITTED)
-            return "every checkpoint there is damaged";
+            return "every checkpoint there is damaged: put one back from a copy and `weft resume` "
+                   "(`weft run`: the same command), or begin anew (`weft run`: --new)";
     return at->job->must_resume
                ? "the folder holds no checkpoint, and the changed job was to continue from one: "
                  "put it back and `weft resume`, or submit the job again (`weft run`: --new)"

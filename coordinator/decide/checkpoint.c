@@ -43,6 +43,16 @@ void checkpoint_write(struct job_record *j, const struct commit *m)
     j->ncheckpoints = m->n;
 }
 
+void checkpoint_forgive(struct job_record *j)
+{
+    for (int i = 0; i < j->ncheckpoints; i++) {
+        if (!j->checkpoints[i].bad)
+            continue;
+        j->checkpoints[i].bad = false;
+        out_row(j->coord, ROW_CHECKPOINT, &j->checkpoints[i]);
+    }
+}
+
 void checkpoint_remember(const struct job_record *j, struct leader_memory *out)
 {
     bool fence_is_due = j->nplaced && !j->fenced;

@@ -9,6 +9,7 @@
 #include "common/attempt/life.h"
 #include "common/base/heap.h"
 #include "coordinator/decide/attempt_leader.h"
+#include "coordinator/decide/checkpoint.h"
 
 enum { SAME_MAX = 3 };
 
@@ -163,4 +164,5 @@ void recover_forgive(struct job_record *j)
     heap_set(&j->last_fault, "");
     heap_set(&j->goal_why, "");
     job_stop_avoiding(j, NULL);
+    checkpoint_forgive(j);
 }

@@ -155,6 +155,23 @@ static void test_bad_data_before_the_first_step_blames_no_checkpoint(void **stat
     assert_int_equal(world_job(w, job)->restore_step, 4);
 }
 
+// Somebody has put its bytes back from a copy: the ranks find out.
+static void test_who_resumes_has_a_damaged_checkpoint_tried_again(void **state)
+{
+    struct world *w = *state;
+    const char *job = world_job_alone(w, 1, CALM);
+    world_step(w, job, 2);
+    world_save(w, job, 2);
+    w->no_ready = true;
+    world_die(w, job, 0, 70, 0);
+    world_die_saying(w, job, 0, RANK_EXIT_DAMAGED, "digest differs");
+    assert_state(w, job, FAILED);
+    w->no_ready = false;
+    assert_true(world_act(w, WEFT__V1__VERB__RESUME, job));
+    assert_state(w, job, RUNNING);
+    assert_int_equal(world_job(w, job)->restore_step, 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -166,6 +183,7 @@ int main(void)
         CASE(test_a_person_who_resumes_the_job_knows_better),
         CASE(test_a_worker_that_starts_again_may_have_the_data),
         CASE(test_bad_data_before_the_first_step_blames_no_checkpoint),
+        CASE(test_who_resumes_has_a_damaged_checkpoint_tried_again),
         CASE(test_nobody_is_preempted_nor_kept_out_where_the_data_was_missing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
