@@ -250,6 +250,17 @@ def test_an_interruption_ends_it_while_nobody_reads(ckpt):
     assert p.wait(runs.WATCHDOG) == 130
 
 
+def test_a_checkpoint_that_goes_meanwhile_is_named(ckpt, tmp_path, monkeypatch):
+    """As one does that a training replaces by its next."""
+    copy, wrapper = tmp_path / pathlib.Path(ckpt).name, tmp_path / "wrapper"
+    shutil.copytree(ckpt, copy)
+    wrapper.write_text(f'#!/bin/sh\nrm -rf "{copy}"/step-*\nexec "$@"\n')
+    wrapper.chmod(0o755)
+    monkeypatch.setenv("WEFT_RANK_WRAPPER", str(wrapper))
+    said = generate(str(copy), "--prompt", "x", code=1)
+    assert "cannot restore step-" in said and "No such file" in said, said
+
+
 def test_a_tokenizer_that_is_not_the_trainings_is_refused(ckpt, tmp_path):
     other = tmp_path / "tokenizer.json"
     bytewise = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}

@@ -507,8 +507,8 @@ static int restore_state(struct trainer *t, struct err *e)
                               t->assignment->job_hash, e);
     if (!rc && trains)
         rc = continue_data(t, &load.manifest, e);
-    bool shares = job_optimizers_share_state(load.manifest.optimizer,
-                                             job_optimizer_name(t->job->optimizer.kind));
+    bool shares = !rc && job_optimizers_share_state(load.manifest.optimizer,
+                                                    job_optimizer_name(t->job->optimizer.kind));
     if (!rc)
         rc = state_restore(&t->state, &load, shares, e);
     if (!rc && trains) {
