@@ -64,9 +64,8 @@ static void find_order(const struct compiled *c, const struct graph *g, struct f
         findings_say(
             f, (struct finding){.code = FINDING_SEQUENCE_ORDER, .axes = axes},
             "%s takes positions by their order in memory, so the sequence is cut in order on %s "
-            "and "
-            "the last device's attention is up to twice the mean; embed(positions, PATH[position = "
-            "seq, ...]) reads a parameter by position in any order",
+            "and the last device's attention is up to twice the mean; embed(positions, "
+            "PATH[position = seq, ...]) reads a parameter by position in any order",
             g->ordered, axis_set_text(&c->mesh, axes, f->arena));
 }
 
@@ -96,8 +95,7 @@ int explain_job(const struct job *job, build_fn build, const struct compile_opti
             findings_say(found,
                          (struct finding){.code = FINDING_SAMPLES_KEYLESS, .tensor = "eval.sample"},
                          "eval.sample: no keys are kept, so each token of a sample takes a forward "
-                         "pass over "
-                         "a whole sequence: %s",
+                         "pass over a whole sequence: %s",
                          out->keyless);
         if (job->precision.compute == JOB_TF32 && job->resources.kind == JOB_CPU)
             findings_add(

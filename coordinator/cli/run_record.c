@@ -32,8 +32,6 @@ static const struct field {
 };
 enum { FIELDS = sizeof fields / sizeof *fields };
 
-// In a folder that several people use somebody else may have made it before, to have his job run here
-// in our name.
 // last: the field of the line before, which a line that begins with a space continues.
 static char *take_line(struct record *r, char *line, char *last)
 {
@@ -132,6 +130,8 @@ int record_open(struct record *r, const char *base_dir, const char *name, struct
     snprintf(weft, sizeof weft, "%s/.weft", base);
     if ((size_t)snprintf(r->dir, sizeof r->dir, "%s/%s", weft, name) >= sizeof r->dir)
         return err_set(e, ERR_INVALID, "the path %s is too long", weft);
+    // In a folder that several people use somebody else may have made it before, to have his job run
+    // here in our name.
     int rc = folder_make_own(weft, e);
     if (!rc)
         rc = folder_make_own(r->dir, e);

@@ -558,7 +558,8 @@ static int open_database(struct db *s, enum db_use use, struct err *e)
         struct err shared = {0};
         int read = open_sql(s, use, false, &shared);
         if (!read || !is_at_rest(s)) {
-            *e = read ? shared : *e;
+            if (read && e)
+                *e = shared;
             return read;
         }
         close_sql(s);

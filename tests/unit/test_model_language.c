@@ -106,7 +106,8 @@ static void a_given_size_is_refused_by_its_name(void **state)
                                "  kv = heads divides heads\n"
                                "  rate = 0.0 in 0 ..< 1\n"
                                "  hidden = [8] in 1 .. 16\n"
-                               "  act = relu | gelu\n" MODEL;
+                               "  act = relu | gelu\n"
+                               "  NH = 4\n" MODEL;
     static const char *const list[] = {"8", "17"};
     static const struct {
         struct model_given given;
@@ -129,6 +130,7 @@ static void a_given_size_is_refused_by_its_name(void **state)
          "t: act: 'gelo' is not one of relu, gelu: did you mean gelu?\n"},
         {{.name = "haeds", .text = "8"}, "t: haeds: t has no such size: did you mean heads?\n"},
         {{.name = "HEADS", .text = "8"}, "t: HEADS: t has no such size: did you mean heads?\n"},
+        {{.name = "NHS", .text = "8"}, "t: NHS: t has no such size: did you mean NH?\n"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof each / sizeof *each; i++) {

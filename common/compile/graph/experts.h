@@ -11,8 +11,8 @@
 #pragma once
 #include "common/compile/graph/graph.h"
 
-// x: [.., n], f32. The result and *ids are [.., k], `dim` their last dimension. `by`: what is
-// compared, like x, −1: x itself.
+// x: [.., n], f32. The result and *ids are [.., k], along DIM_CHOICE. `by`: what is compared, like x,
+// −1: x itself.
 int experts_top(struct graph *g, int x, int by, int64_t k, int *ids);
 
 // The capacity of an expert in a group: ⌊tokens of it · factor / experts⌋, or with a factor of 0 all
