@@ -62,9 +62,10 @@ static int make_job(struct model_checked *out, const char *program, const char *
         set[i] =
             strncmp(sizes[i], "model.", 6) == 0 ? sizes[i] : arena_printf(a, "model.%s", sizes[i]);
     int rc = read_job(out, program, set, n, tokens, a, &errs);
-    const struct model_facts *f = out->job.model.facts;
-    if (f && !f->tokens)
-        rc = read_job(out, program, set, n, f->labels ? labels : images, a, &errs);
+    const struct job_model *m = &out->job.model;
+    if (m->read && !model_reads_tokens(m->read))
+        rc = read_job(out, program, set, n, m->facts && m->facts->labels ? labels : images, a,
+                      &errs);
     if (rc)
         job_errors_print(&errs, why);
     return rc;

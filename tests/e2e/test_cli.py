@@ -495,6 +495,12 @@ def test_model_says_what_is_wrong_with_exit_2(args, says):
     assert end.code == 2 and says in end.err and not end.out, end
 
 
+def test_model_check_of_sizes_that_do_not_fit_says_that_alone():
+    end = runs.weft("model", "check", "gpt2", "-s", "heads=5")
+    (line,) = end.err.splitlines()
+    assert end.code == 2 and "head_dim = embed / heads is 768 / 5, no whole number" in line, end
+
+
 @pytest.mark.parametrize("name, says", [
     ("./none.model", "./none.model: cannot read ./none.model: No such file or directory"),
     ("gtp2", "gtp2: 'gtp2' does not come with weft: did you mean gpt2?"),
