@@ -432,8 +432,10 @@ static void *get_memory_there(void *got)
 
 static void *end_capture_there(void *got)
 {
-    cudaGraph_t g;
+    cudaGraph_t g = NULL;
     *(cudaError_t *)got = cudaStreamEndCapture(one, &g);
+    if (g)
+        (void)cudaGraphDestroy(g);
     return NULL;
 }
 
