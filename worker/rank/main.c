@@ -129,8 +129,10 @@ static int run_rank(const struct rank_flags *f)
     process_init(p);
     code = process_train(p, &(struct process_options){f->fd, f->host, f->dir}, &e);
     // At exit() libraries of a device may wait for what waits for a peer; a driver may still be warming up.
-    if (code != RANK_EXIT_DONE)
+    if (code != RANK_EXIT_DONE) {
+        warm_leave(warm);
         _exit(code);
+    }
     warm_join(warm);
     process_clear(p);
     free(p);

@@ -41,3 +41,9 @@ void warm_join(struct warm *w)
     pthread_join(w->thread, NULL);
     free(w);
 }
+
+void warm_leave(struct warm *w)
+{
+    if (w)
+        pthread_detach(w->thread);
+}

@@ -8,4 +8,6 @@
 struct warm;
 
 struct warm *warm_start(const char *backend); // null: there is no thread
-void warm_join(struct warm *w);               // before the process ends; null is fine
+// One of them before the process ends; null is fine.
+void warm_join(struct warm *w);
+void warm_leave(struct warm *w); // by _exit, which waits for no driver
