@@ -137,17 +137,26 @@ static void test_nobody_is_preempted_nor_kept_out_where_the_data_was_missing(voi
     assert_state(w, next, QUEUED);
 }
 
+// A job of a rank that has saved steps 2, 4 and so on, and begins again: it is to restore the last of them.
+static const char *restore_job(struct world *w, int saved)
+{
+    const char *job = world_job_alone(w, 1, CALM);
+    for (int step = 2; step <= 2 * saved; step += 2) {
+        world_step(w, job, step);
+        world_save(w, job, step);
+    }
+    w->no_ready = true;
+    world_die(w, job, 0, 70, 0);
+    assert_int_equal(world_job(w, job)->restore_step, 2 * saved);
+    w->no_ready = false;
+    return job;
+}
+
 // A wrong file of data is no reason to give up what was trained.
 static void test_bad_data_before_the_first_step_blames_no_checkpoint(void **state)
 {
     struct world *w = *state;
-    const char *job = world_job_alone(w, 1, CALM);
-    world_step(w, job, 2);
-    world_save(w, job, 2);
-    world_step(w, job, 4);
-    world_save(w, job, 4);
-    w->no_ready = true;
-    world_die(w, job, 0, 70, 0);
+    const char *job = restore_job(w, 2);
     world_die_saying(w, job, 0, RANK_EXIT_DATA, "made by another tokenizer");
     assert_state(w, job, FAILED);
     assert_int_equal(world_job(w, job)->failure, RANK_EXIT_DATA);
@@ -155,18 +164,23 @@ static void test_bad_data_before_the_first_step_blames_no_checkpoint(void **stat
     assert_int_equal(world_job(w, job)->restore_step, 4);
 }
 
-// Somebody has put its bytes back from a copy: the ranks find out.
-static void test_who_resumes_has_a_damaged_checkpoint_tried_again(void **state)
+static void test_in_place_of_a_bad_checkpoint_the_one_before_is_used(void **state)
 {
     struct world *w = *state;
-    const char *job = world_job_alone(w, 1, CALM);
-    world_step(w, job, 2);
-    world_save(w, job, 2);
-    w->no_ready = true;
-    world_die(w, job, 0, 70, 0);
+    const char *job = restore_job(w, 2);
+    world_die_saying(w, job, 0, RANK_EXIT_DAMAGED, "digest differs");
+    assert_state(w, job, RUNNING);
+    assert_int_equal(world_job(w, job)->restore_step, 2);
+}
+
+// Until a person resumes it: perhaps its bytes have been put back from a copy, and ranks find out.
+static void test_when_no_checkpoint_is_good_the_job_fails(void **state)
+{
+    struct world *w = *state;
+    const char *job = restore_job(w, 1);
     world_die_saying(w, job, 0, RANK_EXIT_DAMAGED, "digest differs");
     assert_state(w, job, FAILED);
-    w->no_ready = false;
+    assert_int_equal(world_job(w, job)->failure, RANK_EXIT_DATA);
     assert_true(world_act(w, WEFT__V1__VERB__RESUME, job));
     assert_state(w, job, RUNNING);
     assert_int_equal(world_job(w, job)->restore_step, 2);
@@ -183,7 +197,8 @@ int main(void)
         CASE(test_a_person_who_resumes_the_job_knows_better),
         CASE(test_a_worker_that_starts_again_may_have_the_data),
         CASE(test_bad_data_before_the_first_step_blames_no_checkpoint),
-        CASE(test_who_resumes_has_a_damaged_checkpoint_tried_again),
+        CASE(test_in_place_of_a_bad_checkpoint_the_one_before_is_used),
+        CASE(test_when_no_checkpoint_is_good_the_job_fails),
         CASE(test_nobody_is_preempted_nor_kept_out_where_the_data_was_missing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

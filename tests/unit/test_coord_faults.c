@@ -328,36 +328,6 @@ static void test_bad_data_while_training_fails_the_job(void **state)
     assert_state(w, job, FAILED);
 }
 
-static void test_in_place_of_a_bad_checkpoint_the_one_before_is_used(void **state)
-{
-    struct world *w = *state;
-    const char *job = world_job_alone(w, 1, CALM);
-    world_step(w, job, 2);
-    world_save(w, job, 2);
-    world_step(w, job, 4);
-    world_save(w, job, 4);
-    w->no_ready = true;
-    world_die(w, job, 0, 70, 0);
-    assert_int_equal(world_job(w, job)->restore_step, 4);
-    w->no_ready = false;
-    world_die_saying(w, job, 0, RANK_EXIT_DAMAGED, "digest differs");
-    assert_state(w, job, RUNNING);
-    assert_int_equal(world_job(w, job)->restore_step, 2);
-}
-
-static void test_when_no_checkpoint_is_good_the_job_fails(void **state)
-{
-    struct world *w = *state;
-    const char *job = world_job_alone(w, 1, "");
-    world_step(w, job, 2);
-    world_save(w, job, 2);
-    w->no_ready = true;
-    world_die(w, job, 0, 70, 0);
-    world_die_saying(w, job, 0, RANK_EXIT_DAMAGED, "digest differs");
-    assert_state(w, job, FAILED);
-    assert_int_equal(world_job(w, job)->failure, RANK_EXIT_DATA);
-}
-
 static void test_a_hang_is_named_and_its_attempt_killed(void **state)
 {
     struct world *w = *state;
@@ -673,8 +643,6 @@ int main(void)
         CASE(test_bad_data_while_training_fails_the_job),
         CASE(test_a_host_that_lacks_the_data_is_avoided_by_that_job_alone),
         CASE(test_a_host_that_lacks_the_data_takes_no_checkpoint_for_bad),
-        CASE(test_in_place_of_a_bad_checkpoint_the_one_before_is_used),
-        CASE(test_when_no_checkpoint_is_good_the_job_fails),
         CASE(test_a_hang_is_named_and_its_attempt_killed),
         CASE(test_a_silent_agent_is_not_a_hang),
         CASE(test_a_final_checkpoint_that_cannot_be_written_holds_the_job),
