@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "common/base/stream.h"
+#include "common/base/system.h"
 
 int durable_fsync(int fd, const char *what, struct err *e)
 {
@@ -25,8 +26,7 @@ int durable_list(int dirfd, int (*each)(void *arg, const char *name, struct err 
     DIR *d = fd < 0 ? NULL : fdopendir(fd);
     if (!d) {
         rc = err_errno(e, ERR_IO, "cannot list the checkpoint directory");
-        if (fd >= 0)
-            close(fd);
+        system_close(&fd);
         return rc;
     }
     while (!rc) {

@@ -14,6 +14,7 @@
 #include "common/base/folder.h"
 #include "common/base/map.h"
 #include "common/base/stream.h"
+#include "common/base/system.h"
 
 enum { CHUNK_BYTES = 1 << 20 };
 
@@ -116,8 +117,7 @@ void load_close(struct load *l)
 {
     if (!l->chunk && !*l->name)
         return;
-    if (l->dirfd >= 0)
-        close(l->dirfd);
+    system_close(&l->dirfd);
     free(l->chunk);
     arena_clear(&l->arena);
     *l = (struct load){.dirfd = -1};
@@ -158,8 +158,7 @@ static int read_slice(struct load *l, const struct manifest_tensor *t,
     int rc = fd < 0   ? err_errno(e, ERR_IO, "cannot open %s", name)
              : hashed ? read_hashed(l, fd, s, want, to, elem, e)
                       : box_read(want, to, &s->box, fd, s->at, elem, e);
-    if (fd >= 0)
-        close(fd);
+    system_close(&fd);
     if (rc)
         err_wrap(e, "%s/%s: tensor '%s'", l->name, name, t->name);
     return rc;

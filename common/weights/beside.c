@@ -14,6 +14,7 @@
 
 #include "common/base/folder.h"
 #include "common/base/path.h"
+#include "common/base/system.h"
 #include "common/ckpt/durable.h"
 
 enum { LARGEST_FILE = 256 << 20 };
@@ -83,8 +84,7 @@ int fresh_begin(struct fresh *f, const char *path, struct arena *a, struct err *
     int rc = errno == EWOULDBLOCK
                  ? err_set(e, ERR_EXISTS, "another process makes %s at this moment", name)
                  : err_errno(e, ERR_IO, "cannot make %s", f->tmp);
-    if (f->fd >= 0)
-        close(f->fd);
+    system_close(&f->fd);
     *f = (struct fresh){0};
     return rc;
 }
@@ -154,10 +154,8 @@ int beside_copy(const char *from, const char *to, int *n, struct err *e)
     }
     if (out >= 0 && !rc)
         rc = durable_fsync(out, to, e);
-    if (in >= 0)
-        close(in);
-    if (out >= 0)
-        close(out);
+    system_close(&in);
+    system_close(&out);
     return rc;
 }
 

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "common/base/folder.h"
+#include "common/base/system.h"
 #include "common/weights/half.h"
 
 static const char SINGLE[] = "model.safetensors", INDEX[] = "model.safetensors.index.json";
@@ -166,10 +167,8 @@ void foreign_close(struct foreign_files *f)
     if (!*f->path)
         return;
     for (int i = 0; i < f->nfiles; i++)
-        if (f->files[i].fd >= 0)
-            close(f->files[i].fd);
-    if (f->dirfd >= 0)
-        close(f->dirfd);
+        system_close(&f->files[i].fd);
+    system_close(&f->dirfd);
     free(f->raw);
     map_clear(&f->by_name);
     arena_clear(&f->arena);

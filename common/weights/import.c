@@ -9,6 +9,7 @@
 
 #include "common/base/folder.h"
 #include "common/base/path.h"
+#include "common/base/system.h"
 #include "common/ckpt/durable.h"
 #include "common/ckpt/store.h"
 #include "common/plan/schema_list.h"
@@ -322,8 +323,7 @@ static int write_checkpoint(struct importing *x, struct store *s, const struct s
     rc = rc ? rc : store_sync_shard(s, tmp, e);
     rc = rc ? rc : manifest_fill(&m, x->a, parts, specs, all->n, &deal, &report, e);
     rc = rc ? rc : store_commit(s, &m, e);
-    if (tmp >= 0)
-        close(tmp);
+    system_close(&tmp);
     return rc;
 }
 

@@ -18,6 +18,7 @@
 #include "common/base/heap.h"
 #include "common/base/json.h"
 #include "common/base/rand.h"
+#include "common/base/system.h"
 #include "common/base/utf8.h"
 #include "common/data/prepare/conveyor.h"
 #include "common/data/prepare/journal.h"
@@ -461,8 +462,7 @@ int prepare_run(const struct prepare *p, struct prepare_result *r, struct err *e
         for (int split = 0; split < TOKEN_SPLITS; split++)
             shards_clear(&w.shards[split]);
     }
-    if (w.dir >= 0)
-        close(w.dir);
+    system_close(&w.dir);
     arena_clear(&w.arena);
     return rc;
 }

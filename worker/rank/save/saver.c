@@ -13,6 +13,7 @@
 #include "common/base/folder.h"
 #include "common/base/heap.h"
 #include "common/base/log.h"
+#include "common/base/system.h"
 #include "common/ckpt/source.h"
 #include "common/job/job.h"
 
@@ -179,8 +180,7 @@ static int keep_tokenizer(struct saver *s, struct err *e)
             err_wrap(e, "%s", path.data);
         if (!rc)
             rc = folder_sync(s->store.path, e);
-        if (dir >= 0)
-            close(dir);
+        system_close(&dir);
     }
     buf_clear(&path);
     return rc;
